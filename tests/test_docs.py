@@ -320,7 +320,7 @@ def test_every_public_name_is_on_a_page(module: ModuleType) -> None:
 
 def options_of(kind: Any) -> set[str]:
     if dataclasses.is_dataclass(kind):
-        return {field.name for field in dataclasses.fields(kind)}
+        return {field.name for field in dataclasses.fields(kind) if field.init}
     return set(inspect.signature(kind).parameters)
 
 

@@ -140,7 +140,7 @@ def checked(value: str, what: str) -> str:
 
 
 def refuse_empty(**ids: str | None) -> None:
-    """Raise InputError for an argument whose id is an empty text."""
+    """Raise InputError for an empty id."""
     for name, value in ids.items():
         if value == "":
             raise InputError(f"{name} is empty: pass the id of a {name}, or leave {name}= out")

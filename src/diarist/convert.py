@@ -89,7 +89,7 @@ def to_ui(messages: MessageInput) -> list[dict[str, Json]]:
     out: list[dict[str, Json]] = []
     given = _given(messages)
     results = {message.id for message in given if message.role == "tool"}
-    before: Message | None = None
+    before: str | None = None  # the run of the assistant message before
     for message in join_results(given):
         if message.id in results:  # a late result: text for the model only
             continue
@@ -101,12 +101,13 @@ def to_ui(messages: MessageInput) -> list[dict[str, Json]]:
             metadata["cut"] = True
         if message.role == "assistant":
             parts.insert(0, {"type": "step-start"})
-        if out and before is not None and _one_run(before, message):
+        run_id = message.run_id if message.role == "assistant" else None
+        if run_id is not None and run_id == before:
             out[-1]["parts"] += parts
             out[-1]["metadata"] = {**metadata, **out[-1]["metadata"]}
         else:
             out.append({"id": message.id, "role": message.role, "parts": parts, "metadata": metadata})
-        before = message
+        before = run_id
     return out
 
 
@@ -118,11 +119,6 @@ def _prompt(messages: MessageInput | Prompt) -> list[PromptMessage]:
     if isinstance(messages, Prompt):
         return messages.messages
     return build_prompt((), [replace(message, sent=None) for message in _given(messages)]).messages
-
-
-def _one_run(before: Message, message: Message) -> bool:
-    both = message.role == before.role == "assistant"
-    return both and message.run_id is not None and message.run_id == before.run_id
 
 
 def _block(part: PromptPart) -> dict[str, Json] | None:

@@ -24,7 +24,7 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
 
 
 def clean(value: Any) -> Any:
-    """Return a copy whose strings and numbers can be encoded."""
+    """Return a copy in which all strings and numbers can be encoded."""
     if isinstance(value, str):
         return writable(value)
     if isinstance(value, dict):

@@ -21,6 +21,7 @@ from diarist.messages import (
     Role,
     TextPart,
     ToolPart,
+    copy_json,
     copy_message,
     too_deep,
     utc_now,
@@ -64,11 +65,11 @@ class Kept:
 
     @classmethod
     def of(cls, thing: Any) -> Kept:
-        return cls(thing, {name: _own(getattr(thing, name)) for name in _names(cast(type[Any], type(thing)))})
+        return cls(thing, {name: copy_json(getattr(thing, name)) for name in _names(cast(type[Any], type(thing)))})
 
     def put_back(self) -> None:
         for name, value in self.values.items():
-            setattr(self.thing, name, _own(value))
+            setattr(self.thing, name, copy_json(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class _Content:
 
     @classmethod
     def of(cls, message: Message) -> _Content:
-        return cls(message, message.id, message.role, tuple(map(Kept.of, message.parts)), _own(message.metadata))
+        return cls(message, message.id, message.role, tuple(map(Kept.of, message.parts)), copy_json(message.metadata))
 
     def put_back(self) -> None:
         message = self.message
@@ -91,7 +92,7 @@ class _Content:
         for part in self.parts:
             part.put_back()
         message.parts = [part.thing for part in self.parts]
-        message.metadata = _own(self.metadata)
+        message.metadata = copy_json(self.metadata)
 
 
 class MessageList:
@@ -328,17 +329,6 @@ class MessageList:
 @cache
 def _names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
-
-
-def _own(value: Any) -> Any:
-    if not isinstance(value, dict | list):
-        return value
-    own: Any = copy(cast(Any, value))
-    places: Any = own.items() if isinstance(value, dict) else enumerate(own)
-    for place, item in places:
-        if isinstance(item, dict | list):
-            own[place] = _own(item)
-    return own
 
 
 def to_messages(value: MessageInput) -> list[Message]:

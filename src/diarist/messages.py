@@ -322,7 +322,7 @@ def part_from_dict(data: Mapping[str, Json]) -> Part:
 
 
 def copy_message(message: Message) -> Message:
-    """Return a copy whose parts and metadata can be edited without changing the original."""
+    """Return a copy with its own parts and metadata, so that edits do not change the original."""
     if not message.metadata and message.sent is None and len(message.parts) == 1:
         part = message.parts[0]
         if isinstance(part, TextPart) and part.provider_data is None:  # nearly always

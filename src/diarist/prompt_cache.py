@@ -119,7 +119,11 @@ class PromptHistory:
         """
         blocks = _blocks(prompt, tools, notes)
         known, shown = self._last.get((thread_id, model_id)) or (None, diary)
-        self._remember((thread_id, model_id), blocks, diary, but=int(_ends_with_feedback(prompt)))
+        last = prompt.messages[-1] if prompt.messages else None
+        end = len(blocks.hashes) - (last is not None and last.role == "user" and last.message_id is None)
+        kept = blocks._replace(hashes=blocks.hashes[:end], lengths=blocks.lengths[:end])
+        size = _OF_A_THREAD + end * _OF_A_BLOCK + len(diary.entries) * _OF_AN_ENTRY
+        self._last.put((thread_id, model_id), (kept, diary), size)
         before = array("q") if known is None else known.hashes
         same = min(len(before), len(blocks.hashes))
         if before[:same] != blocks.hashes[:same]:
@@ -134,12 +138,6 @@ class PromptHistory:
             first=known is None,
         )
 
-    def _remember(self, key: tuple[str, str], blocks: _Blocks, diary: DiaryState, *, but: int) -> None:
-        """Remember the prompt without its last ``but`` blocks."""
-        end = len(blocks.hashes) - but
-        kept = blocks._replace(hashes=blocks.hashes[:end], lengths=blocks.lengths[:end])
-        self._last.put(key, (kept, diary), _OF_A_THREAD + end * _OF_A_BLOCK + len(diary.entries) * _OF_AN_ENTRY)
-
 
 def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
     told = [repr(tool) for tool in tools]
@@ -147,26 +145,18 @@ def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
     instructions = len(leading) - notes
     blocks = [(hash(text), len(text)) for text in told]
     blocks += [_block(message, place < instructions) for place, message in enumerate(leading)]
-    blocks += [
-        message.derived.block if message.derived and message.derived.block else _derive_block(message)
-        for message in prompt.messages[len(leading) :]
-    ]
+    blocks += [_block(message) for message in prompt.messages[len(leading) :]]
     hashes, lengths = array("q", [block[0] for block in blocks]), array("q", [block[1] for block in blocks])
     return _Blocks(len(told), instructions, notes, hashes, lengths)
 
 
 def _block(message: PromptMessage, is_instruction: bool = False) -> tuple[int, int]:
-    text = message.text
-    return hash((message.role, is_instruction, text)), len(message.role) + 1 + len(text)
-
-
-def _derive_block(message: PromptMessage) -> tuple[int, int]:
     """Return the block of a message, and keep it if the message never changes."""
-    block = _block(message)
-    if message.derived is not None:
-        message.derived.block = block
+    derived = message.derived
+    if derived is not None and derived.block is not None:
+        return derived.block
+    text = message.text
+    block = hash((message.role, is_instruction, text)), len(message.role) + 1 + len(text)
+    if derived is not None:
+        derived.block = block
     return block
-
-
-def _ends_with_feedback(prompt: Prompt) -> bool:
-    return bool(prompt.messages) and prompt.messages[-1].role == "user" and prompt.messages[-1].message_id is None

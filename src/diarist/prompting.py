@@ -87,13 +87,12 @@ def _previous_length(messages: Sequence[Message]) -> int:
     end = len(messages)
     if end and messages[-1].role != "assistant":
         present = next((message.run_id for message in reversed(messages) if message.run_id is not None), None)
-        while end and _is_input(messages[end - 1], present):
+        while end:
+            last = messages[end - 1]
+            if last.role == "assistant" if last.run_id is None else last.run_id != present:
+                break
             end -= 1
     return end - 1 if end and messages[end - 1].role == "assistant" else end
-
-
-def _is_input(message: Message, run_id: str | None) -> bool:
-    return message.role != "assistant" if message.run_id is None else message.run_id == run_id
 
 
 def join_results(messages: Sequence[Message]) -> list[Message]:
@@ -258,15 +257,3 @@ def _own(part: Content) -> Content:
     if isinstance(part, FilePart):
         return copy(part)
     return replace(part, provider_data=copy_json(part.provider_data))
-
-
-def common_prefix(first: str, second: str) -> str:
-    """Return the common start of two texts: the part of a prompt that a provider's cache can reuse."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return first[:low]

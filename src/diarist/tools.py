@@ -307,7 +307,7 @@ def tool(
     """Make a tool from a function; the model sees its name, docstring and annotated parameters.
 
     Args:
-        function: Sync or async, with named parameters whose types have a JSON schema; one parameter may be a
+        function: Sync or async, with named parameters of types that have a JSON schema; one parameter may be a
             ``ToolContext`` and is not shown to the model.
         name: Default: the function's name.
         description: Default: its docstring.

@@ -161,7 +161,7 @@ class Duck:
         (Duck(), "inherits from Embedder, not <.*Duck object"),
         (Nameless, "inherits from Embedder, not <class .*Nameless"),
         (Nameless(), "Nameless needs a name"),
-        (Boundless(), "dimension of Boundless must be"),
+        (Boundless(), "Boundless: dimension must be"),
         ("wordlama", "embedder 'wordlama': .*'openai/text-embedding-3-small', or 'wordllama', which works offline"),
     ],
 )

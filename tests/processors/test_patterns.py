@@ -10,12 +10,11 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.processors.builtin.presets import PRESETS
 from diarist.processors.guardrails.pii_patterns import (
     _CANDIDATES,  # pyright: ignore[reportPrivateUsage]
 )
 from diarist.processors.guardrails.system_prompt_scrubber import ANNOUNCEMENTS, literal
-from diarist.processors.patterns import KnownPattern, PatternSet
+from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Redactor
 
 KNOWN: list[KnownPattern] = [

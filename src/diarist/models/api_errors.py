@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-import orjson
-
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -16,7 +14,7 @@ from diarist.exceptions import (
     ModelTimeoutError,
     RateLimitError,
 )
-from diarist.messages import utc_now
+from diarist.messages import as_text, utc_now
 
 _OVERFLOW = re.compile(
     r"context_length_exceeded|maximum context length|context (window|size|length)|prompt is too long"
@@ -85,12 +83,13 @@ def api_error(
         server: The server's name in the message, if it is not the provider's.
         hint: Added at the end of the message.
     """
+    said = "" if body is None else as_text(body)
     where = " inside its answer" if in_stream else f" (HTTP {status})" if status else ""
-    return (kind or _kind(status, code, type, as_text(body)))(
+    return (kind or _kind(status, code, type, said))(
         f"{server or provider} answered with an error{where}: {message_of(body) or otherwise}{hint}",
         provider=provider,
         status=None if in_stream else status,
-        body=as_text(body),
+        body=said,
         retry_after=retry_after,
     )
 
@@ -131,13 +130,6 @@ def retry_after(header: str | None, milliseconds: str | None = None) -> float | 
         return max(0.0, (parsedate_to_datetime(header or "") - utc_now()).total_seconds())
     except (ValueError, TypeError):  # not a date, or without a time zone
         return None
-
-
-def as_text(body: object) -> str:
-    """Return an error body as text."""
-    if body is None or isinstance(body, str):
-        return body or ""
-    return orjson.dumps(body, default=str).decode()
 
 
 def message_of(body: object) -> str:

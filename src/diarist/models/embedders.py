@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
+from diarist.checks import positive, whole
 from diarist.exceptions import ConfigError, ModelResponseError, ModelTimeoutError
 from diarist.models import providers
 
@@ -250,10 +251,9 @@ def resolve_embedder(
             f"embedder {given!r}: write provider/model, such as 'openai/text-embedding-3-small', or {OFFLINE!r}, "
             "which works offline"
         )
-    if dimension is not None and dimension < 1:
-        raise ConfigError(f"dimension must be positive, not {dimension!r}")
-    if not timeout > 0:
-        raise ConfigError(f"timeout must be a positive number of seconds, not {timeout!r}")
+    if dimension is not None:
+        whole("", "dimension", dimension, least=1)
+    positive("", "timeout", timeout)
     provider, model = providers.split_id(given)
     base_url = base_url or providers.server_url(provider)
     providers.check(provider, api_key=api_key, base_url=base_url)
@@ -267,9 +267,7 @@ def _check_object(embedder: Embedder, wanted: int | None) -> None:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{kind} needs a name, which identifies its vectors: name = '...'")
     for option in ("dimension", "max_batch"):
-        number: Any = getattr(embedder, option, None)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ConfigError(f"{option} of {kind} must be a whole number from 1 on, not {number!r}")
+        whole(kind, option, getattr(embedder, option, None), least=1)
     if wanted not in (None, embedder.dimension):
         raise ConfigError(
             f"{embedder.name} only returns vectors of length {embedder.dimension}: leave out dimension={wanted!r}"

@@ -12,7 +12,7 @@ from diarist.models import providers
 from diarist.models.base import Model
 from diarist.models.openai_chat import DIALECTS, OpenAIChatModel
 from diarist.models.openai_chat.dialects import made_by_openai
-from diarist.models.pydantic_ai.model import LibraryModel
+from diarist.models.pydantic_ai import LibraryModel
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -1,4 +1,7 @@
-"""Processors: hooks into every stage of a run, and the built-in processors."""
+"""Processors: hooks into every stage of a run, and the built-in processors.
+
+A built-in processor raises ConfigError when it is made with an option that it cannot use.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +35,16 @@ from diarist.processors.base import (
 if TYPE_CHECKING:
     from diarist.processors.builtin.batch_parts import BatchParts
     from diarist.processors.builtin.cost_guard import CostGuard, InMemoryLedger, StorageLedger
-    from diarist.processors.builtin.ensure_final_response import EnsureFinalResponse
-    from diarist.processors.builtin.prepare_step import PrepareStep
+    from diarist.processors.builtin.prompt_limits import TokenLimiter, ToolCallFilter
+    from diarist.processors.builtin.provider_errors import PrefillErrorHandler, StreamErrorRetry
+    from diarist.processors.builtin.provider_history_compat import CompatRule, ProviderHistoryCompat
     from diarist.processors.builtin.regex_filter import RegexFilter
     from diarist.processors.builtin.response_cache import InMemoryCache, ResponseCache, StorageCache
+    from diarist.processors.builtin.steps import EnsureFinalResponse, PrepareStep
     from diarist.processors.builtin.structured_output import StructuredOutput
-    from diarist.processors.builtin.token_limiter import TokenLimiter
-    from diarist.processors.builtin.tool_call_filter import ToolCallFilter
     from diarist.processors.builtin.tool_search import ToolSearchProcessor
     from diarist.processors.builtin.unicode_normalizer import UnicodeNormalizer
     from diarist.processors.compose import Branch, Parallel, Sequence
-    from diarist.processors.errors.compat_rules import CompatRule
-    from diarist.processors.errors.prefill_error_handler import PrefillErrorHandler
-    from diarist.processors.errors.provider_history_compat import ProviderHistoryCompat
-    from diarist.processors.errors.stream_error_retry import StreamErrorRetry
     from diarist.processors.functions import processor
     from diarist.processors.guardrails.classifier import ModelClassifier, Verdict
     from diarist.processors.guardrails.language_detector import LanguageDetector
@@ -59,20 +58,16 @@ _HOMES = {
     for module, names in {
         "builtin.batch_parts": "BatchParts",
         "builtin.cost_guard": "CostGuard InMemoryLedger StorageLedger",
-        "builtin.ensure_final_response": "EnsureFinalResponse",
-        "builtin.prepare_step": "PrepareStep",
+        "builtin.prompt_limits": "TokenLimiter ToolCallFilter",
+        "builtin.provider_errors": "PrefillErrorHandler StreamErrorRetry",
+        "builtin.provider_history_compat": "CompatRule ProviderHistoryCompat",
         "builtin.regex_filter": "RegexFilter",
         "builtin.response_cache": "InMemoryCache ResponseCache StorageCache",
+        "builtin.steps": "EnsureFinalResponse PrepareStep",
         "builtin.structured_output": "StructuredOutput",
-        "builtin.token_limiter": "TokenLimiter",
-        "builtin.tool_call_filter": "ToolCallFilter",
         "builtin.tool_search": "ToolSearchProcessor",
         "builtin.unicode_normalizer": "UnicodeNormalizer",
         "compose": "Branch Parallel Sequence",
-        "errors.compat_rules": "CompatRule",
-        "errors.prefill_error_handler": "PrefillErrorHandler",
-        "errors.provider_history_compat": "ProviderHistoryCompat",
-        "errors.stream_error_retry": "StreamErrorRetry",
         "functions": "processor",
         "guardrails.classifier": "ModelClassifier Verdict",
         "guardrails.language_detector": "LanguageDetector",

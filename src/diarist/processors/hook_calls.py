@@ -21,7 +21,7 @@ from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import base
 from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
-from diarist.processors.hooks import Refused, WrongType, as_json
+from diarist.processors.hooks import Refused, as_json, wrong_type
 from diarist.processors.setup import OVERRIDES, StepSetup
 from diarist.tools import Tool
 
@@ -83,7 +83,7 @@ class HookCall(ABC):
                     self.messages.reconcile(self.shown, returned, default=self.source)
             case _:
                 allowed = "allowed: None, list[Message], this run's MessageList"
-                raise WrongType(result, f"{allowed}{', or its dict' * self.takes_dict}")
+                raise wrong_type(result, f"{allowed}{', or its dict' * self.takes_dict}")
         return False
 
     @abstractmethod
@@ -121,7 +121,7 @@ def _only(result: Any, *allowed: str) -> dict[str, Any]:
     """Return a copy of the result. Raises Refused if it is not a dict, or has keys that are not allowed."""
     listed = f"a dict of {', '.join(sorted(allowed))}"
     if not isinstance(result, dict):
-        raise WrongType(result, f"allowed: None, {listed}")
+        raise wrong_type(result, f"allowed: None, {listed}")
     values = cast(dict[str, Any], result)
     if unknown := values.keys() - set(allowed):
         raise Refused(f"unknown keys {sorted(unknown)}; allowed: {listed}")
@@ -234,7 +234,7 @@ class OnRequest(HookCall):
         if result is None:
             return False
         if not isinstance(result, Prompt):
-            raise WrongType(result, "allowed: a Prompt, or a dict of prompt / response")
+            raise wrong_type(result, "allowed: a Prompt, or a dict of prompt / response")
         self.request.prompt = result
         return False
 
@@ -276,7 +276,7 @@ class OnResponse(HookCall):
 
     def take(self, result: Any) -> bool:
         if result is not None:
-            raise WrongType(result, "this hook only observes: return None")
+            raise wrong_type(result, "this hook only observes: return None")
         return False
 
     def keep(self) -> list[Callable[[], object]]:
@@ -329,12 +329,25 @@ class OnError(HookCall):
 
 
 @dataclass(kw_only=True)
-class OnToolResult(HookCall):
+class _OnTool(HookCall):
+    call: ToolPart
+    tool: Tool | None
+
+    def flaw(self) -> str | None:
+        return part_flaw(self.call)
+
+    def copy(self) -> Self:
+        return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
+
+    def content(self) -> dict[str, Any]:
+        return {"args": deepcopy(self.call.args), "result": (self.call.state, deepcopy(self.call.result))}
+
+
+@dataclass(kw_only=True)
+class OnToolResult(_OnTool):
     """A finished call. Only this call may be edited in place: the step's other calls run at the same time."""
 
     hook: ClassVar[str] = "process_tool_result"
-    call: ToolPart
-    tool: Tool | None
 
     def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
         return base.ProcessToolResultArgs(**common, call=self.call, tool=self.tool, step_number=self.step or 0)
@@ -352,21 +365,12 @@ class OnToolResult(HookCall):
     def keep(self) -> list[Callable[[], object]]:
         return [Kept.of(self.call).put_back]
 
-    def flaw(self) -> str | None:
-        return part_flaw(self.call)
-
-    def copy(self) -> Self:
-        return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
-
     def outcome(self) -> dict[str, Json]:
         return {"error" if self.call.state == "error" else "result": self.call.result}
 
-    def content(self) -> dict[str, Any]:
-        return {"args": deepcopy(self.call.args), "result": (self.call.state, deepcopy(self.call.result))}
-
 
 @dataclass(kw_only=True)
-class OnToolCall(OnToolResult):
+class OnToolCall(_OnTool):
     """A call before its tool runs.
 
     ``answered``: a processor answered for the tool or denied the call. ``args_error`` is None once a processor has
@@ -397,7 +401,7 @@ class OnToolCall(OnToolResult):
         return self.answered
 
     def keep(self) -> list[Callable[[], object]]:
-        return [*HookCall.keep(self), *super().keep()]
+        return [*super().keep(), Kept.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
         if not self.answered:
@@ -407,7 +411,7 @@ class OnToolCall(OnToolResult):
 
 def _text(values: dict[str, Any], name: str) -> str:
     if not isinstance(value := values[name], str):
-        raise WrongType(value, f"allowed as {name!r}: a text")
+        raise wrong_type(value, f"allowed as {name!r}: a text")
     return value
 
 

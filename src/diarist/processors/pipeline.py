@@ -30,9 +30,8 @@ from diarist.processors.compose import (
     leaves,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
-from diarist.processors.hooks import SKIPPED, Hook, Refused
+from diarist.processors.hooks import SKIPPED, Hook, Refused, RunState, dumps
 from diarist.processors.placement import check
-from diarist.processors.run_state import RunState, dumps
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
 from diarist.tracing import span

@@ -29,8 +29,7 @@ from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
 from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
 from diarist.processors.compose import Branch, Parallel
-from diarist.processors.hooks import SKIPPED, Hook, WrongType
-from diarist.processors.run_state import RunState
+from diarist.processors.hooks import SKIPPED, Hook, RunState, wrong_type
 from diarist.tracing import listening, record
 
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallChunk, FileChunk, SourceChunk)
@@ -182,7 +181,7 @@ class StreamHooks:
             return ()
         values = cast(Sequence[Any], result) if isinstance(result, list | tuple) else (result,)
         if bad := [value for value in values if not isinstance(value, Chunk)]:
-            refused = WrongType(bad[0], "allowed: chunks, None, DROP")
+            refused = wrong_type(bad[0], "allowed: chunks, None, DROP")
             raise hook.bad_result(refused, self._state.step_number)
         if self.complete and result is not part and (late := [v for v in values if isinstance(v, _CONTENT)]):
             what = f"{late[0].type} for {part.type}, after the response was complete; return held text at text-end"

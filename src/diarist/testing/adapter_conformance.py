@@ -137,7 +137,7 @@ class AdapterProgram(ABC):
 
 
 class RecordingStorage(InMemoryStorage):
-    """Knows how each run ended, and fails if it is told to."""
+    """Records how each run ended, and fails on request."""
 
     def __init__(self) -> None:
         super().__init__()

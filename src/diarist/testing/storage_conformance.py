@@ -165,6 +165,22 @@ TEXTS = [
 KEY = "resource:ada"
 TRIP = Thread(id="trip", resource_id="ada")
 
+VERSIONED = [Resource(id="ada"), WorkingMemory(key=KEY)]
+"""Values that are saved by compare-and-set, as they are while nothing is stored."""
+
+
+def marked(value: Any, mark: str) -> Any:
+    return replace(value, metadata={"mark": mark}) if isinstance(value, Resource) else replace(value, text=mark)
+
+
+async def stored(storage: Storage, like: Any) -> Any:
+    return await (storage.get_resource("ada") if isinstance(like, Resource) else storage.get_working_memory(KEY))
+
+
+async def save(storage: Storage, value: Any) -> Any:
+    return await (storage.save_resource(value) if isinstance(value, Resource) else storage.save_working_memory(value))
+
+
 WAITING = Observation(
     id="obs_2",
     text="* 🟡 (12:05) a window seat",
@@ -1048,10 +1064,37 @@ class StorageConformance:
         assert second.parts == [ToolPart(call_id="1", name="f", args={"a": [1]})]
         assert second.metadata == {"tags": ["a"]}
 
-    # -- resources: saved by compare-and-set
+    # -- resources and working memories: saved by compare-and-set
 
-    async def test_unknown_resource_is_empty(self, storage: Storage) -> None:
-        assert await storage.get_resource("ada") == Resource(id="ada")
+    @pytest.mark.parametrize("empty", VERSIONED)
+    async def test_unknown_value_is_empty(self, storage: Storage, empty: Any) -> None:
+        assert await stored(storage, empty) == empty
+
+    @pytest.mark.parametrize("version", [0, 1, 3])
+    @pytest.mark.parametrize("empty", VERSIONED)
+    async def test_only_the_stored_version_is_replaced(self, storage: Storage, empty: Any, version: int) -> None:
+        first = await save(storage, empty)
+        second = await save(storage, marked(first, "kept"))
+        with pytest.raises(ConflictError, match="ada"):
+            await save(storage, marked(replace(second, version=version), "lost"))
+        assert await stored(storage, empty) == second
+
+    @pytest.mark.parametrize("empty", VERSIONED)
+    async def test_what_is_not_stored_has_no_later_version(self, storage: Storage, empty: Any) -> None:
+        with pytest.raises(ConflictError):
+            await save(storage, replace(empty, version=4))
+
+    @pytest.mark.parametrize("empty", VERSIONED)
+    async def test_of_many_savers_one_wins(self, storage: Storage, second_storage: Storage, empty: Any) -> None:
+        stores = (storage, second_storage)
+        for version in (0, 1):
+            values = [marked(replace(empty, version=version), str(n)) for n in range(8)]
+            outcomes = await asyncio.gather(
+                *(save(stores[n % 2], value) for n, value in enumerate(values)), return_exceptions=True
+            )
+            winners = [outcome for outcome in outcomes if isinstance(outcome, type(empty))]
+            assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 7
+            assert [await stored(storage, empty)] == winners
 
     async def test_resource_comes_back_with_its_version(self, storage: Storage) -> None:
         given = Resource(id="ada", metadata={"a": [1], "said": "Ada \ud83d \0"})
@@ -1061,30 +1104,6 @@ class StorageConformance:
         changed = await storage.save_resource(replace(saved, metadata={}))
         assert (changed.version, changed.metadata) == (2, {})
         assert await storage.get_resource("ada") == changed
-
-    @pytest.mark.parametrize("version", [0, 1, 3])
-    async def test_only_the_stored_version_of_a_resource_is_replaced(self, storage: Storage, version: int) -> None:
-        first = await storage.save_resource(Resource(id="ada"))
-        second = await storage.save_resource(replace(first, metadata={"is": "kept"}))
-        with pytest.raises(ConflictError, match="ada"):
-            await storage.save_resource(replace(second, version=version, metadata={"is": "lost"}))
-        assert await storage.get_resource("ada") == second
-
-    async def test_resource_that_is_not_stored_has_no_later_version(self, storage: Storage) -> None:
-        with pytest.raises(ConflictError):
-            await storage.save_resource(Resource(id="ada", version=4))
-
-    async def test_of_many_savers_of_a_resource_one_wins(self, storage: Storage, second_storage: Storage) -> None:
-        stores = (storage, second_storage)
-        for version in (0, 1):
-            resources = [Resource(id="ada", version=version, metadata={"n": n}) for n in range(8)]
-            outcomes = await asyncio.gather(
-                *(stores[n % 2].save_resource(resource) for n, resource in enumerate(resources)),
-                return_exceptions=True,
-            )
-            winners = [outcome for outcome in outcomes if isinstance(outcome, Resource)]
-            assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 7
-            assert [await storage.get_resource("ada")] == winners
 
     async def test_resources_are_copied_in_and_out(self, storage: Storage) -> None:
         given = Resource(id="ada", metadata={"tags": ["a"]})
@@ -1124,10 +1143,7 @@ class StorageConformance:
             with pytest.raises(InputError, match="cursor"):
                 await storage.list_resources(cursor=cursor)
 
-    # -- working memory: saved by compare-and-set, deleted with its thread
-
-    async def test_unknown_working_memory_is_empty(self, storage: Storage) -> None:
-        assert await storage.get_working_memory(KEY) == WorkingMemory(key=KEY)
+    # -- working memory: deleted with its thread
 
     async def test_working_memory_comes_back_with_its_version(self, storage: Storage) -> None:
         updates = (
@@ -1147,32 +1163,6 @@ class StorageConformance:
         await storage.save_working_memory(WorkingMemory(key="thread:x", text="of the thread"))
         assert (await storage.get_working_memory("resource:x")).text == "of the resource"
         assert (await storage.get_working_memory("thread:x")).text == "of the thread"
-
-    @pytest.mark.parametrize("version", [0, 1, 3])
-    async def test_only_the_stored_version_of_a_working_memory_is_replaced(
-        self, storage: Storage, version: int
-    ) -> None:
-        first = await storage.save_working_memory(WorkingMemory(key=KEY))
-        second = await storage.save_working_memory(replace(first, text="kept"))
-        with pytest.raises(ConflictError, match="ada"):
-            await storage.save_working_memory(replace(second, version=version, text="lost"))
-        assert await storage.get_working_memory(KEY) == second
-
-    async def test_working_memory_that_is_not_stored_has_no_later_version(self, storage: Storage) -> None:
-        with pytest.raises(ConflictError):
-            await storage.save_working_memory(WorkingMemory(key=KEY, version=4))
-
-    async def test_of_many_savers_of_a_working_memory_one_wins(self, storage: Storage, second_storage: Storage) -> None:
-        stores = (storage, second_storage)
-        for version in (0, 1):
-            memories = [WorkingMemory(key=KEY, version=version, text=str(n)) for n in range(8)]
-            outcomes = await asyncio.gather(
-                *(stores[n % 2].save_working_memory(memory) for n, memory in enumerate(memories)),
-                return_exceptions=True,
-            )
-            winners = [outcome for outcome in outcomes if isinstance(outcome, WorkingMemory)]
-            assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 7
-            assert [await storage.get_working_memory(KEY)] == winners
 
     async def test_deleting_a_thread_removes_its_working_memory_alone(self, storage: Storage) -> None:
         await storage.create_thread(TRIP)

@@ -20,7 +20,6 @@ Operator = Literal["$eq", "$in", "$gt", "$gte", "$lt", "$lte", "$exists"]
 
 _NEGATED: dict[str, Operator] = {"$ne": "$eq", "$nin": "$in"}
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
-_DEEPEST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +50,23 @@ class AnyOf:
 Node = Compare | Not | AllOf | AnyOf
 
 
-def parse_filter(filter: Filter | None, depth: int = 0) -> Node:
+def parse_filter(filter: Filter | None) -> Node:
     """Return a filter as a tree; None matches everything. Raises InputError, which names the invalid part."""
-    if filter is None and depth == 0:
-        return AllOf(())
-    if not isinstance(cast(object, filter), Mapping):
+    return AllOf(()) if filter is None else _parse(filter)
+
+
+def _parse(filter: object) -> Node:
+    if not isinstance(filter, Mapping):
         raise InputError(f"a filter is a dictionary, not {filter!r}")
-    if depth > _DEEPEST:
-        raise InputError(f"a filter may be nested {_DEEPEST} deep at most")
     nodes: list[Node] = []
     for key, value in cast(Mapping[Any, Any], filter).items():
         if key in ("$and", "$or"):
             if not isinstance(value, list | tuple):
                 raise InputError(f"{key} takes a list of filters, not {value!r}")
-            inner = tuple(parse_filter(each, depth + 1) for each in cast(list[Any], value))
+            inner = tuple(_parse(each) for each in cast(list[Any], value))
             nodes.append(AllOf(inner) if key == "$and" else AnyOf(inner))
         elif key == "$not":
-            nodes.append(Not(parse_filter(value, depth + 1)))
+            nodes.append(Not(_parse(value)))
         elif not isinstance(key, str) or not is_plain(key):
             raise InputError(f"a filter asks for a key of metadata, not {key!r}")
         elif isinstance(value, Mapping):

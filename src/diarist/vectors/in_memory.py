@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
-    Row,
     Settings,
     check_delete,
     check_query,
@@ -17,15 +16,14 @@ from diarist.vectors.checks import (
     check_vector,
     not_found,
 )
-from diarist.vectors.filters import Node, partition_in
-from diarist.vectors.matrix import Matrix, merged
+from diarist.vectors.matrix import Matrix
 
 
 class InMemoryVectorStore(VectorStore):
     """Vectors in memory, with exact search, for tests. Checks arguments like the other stores. Needs numpy."""
 
     def __init__(self) -> None:
-        self._indexes: dict[str, _Index] = {}
+        self._indexes: dict[str, tuple[Settings, Matrix]] = {}
         self._lock = threading.Lock()
 
     async def create_index(
@@ -33,8 +31,8 @@ class InMemoryVectorStore(VectorStore):
     ) -> None:
         settings = check_settings(name, dimension, metric, partition_by)
         with self._lock:
-            index = self._indexes.setdefault(name, _Index(settings))
-        check_same(name, index.settings, settings)
+            known, _ = self._indexes.setdefault(name, (settings, Matrix(dimension, metric)))
+        check_same(name, known, settings)
 
     async def upsert(
         self,
@@ -44,9 +42,9 @@ class InMemoryVectorStore(VectorStore):
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
         with self._lock:
-            found = self._index(index)
-            for row in check_rows(index, found.settings, ids, vectors, metadata):
-                found.put(row)
+            settings, matrix = self._index(index)
+            rows = check_rows(index, settings, ids, vectors, metadata)
+            matrix.put([row.id for row in rows], [row.vector.tobytes() for row in rows], [row.metadata for row in rows])
 
     async def query(
         self,
@@ -59,31 +57,29 @@ class InMemoryVectorStore(VectorStore):
     ) -> list[VectorHit]:
         node = check_query(top_k, filter)
         with self._lock:
-            found = self._index(index)
-            wanted = check_vector(index, found.settings, vector)
-            return merged((part.search(wanted, top_k, node, threshold) for part in found.asked(node)), top_k)
+            settings, matrix = self._index(index)
+            return matrix.search(check_vector(index, settings, vector), top_k, node, threshold)
 
     async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
         with self._lock:
-            found = self._index(index)
-            return {id: found.record(id) for id in ids if id in found.places}
+            _, matrix = self._index(index)
+            return {id: matrix.record(id) for id in ids if id in matrix}
 
     async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         node = check_delete(ids, filter)
         with self._lock:
-            found = self._index(index)
-            if node is not None:
-                ids = [id for part in found.asked(node) for id in part.matching(node)]
-            return sum(found.remove(id) for id in ids or ())
+            _, matrix = self._index(index)
+            named = {id for id in ids or () if id in matrix} if node is None else matrix.matching(node)
+            for id in named:
+                matrix.remove(id)
+            return len(named)
 
     async def describe(self, name: str) -> IndexInfo | None:
         with self._lock:
             if name not in self._indexes:
                 return None
-            index = self._indexes[name]
-            return IndexInfo(
-                name=name, dimension=index.settings.dimension, metric=index.settings.metric, count=len(index.places)
-            )
+            settings, matrix = self._indexes[name]
+            return IndexInfo(name=name, dimension=settings.dimension, metric=settings.metric, count=len(matrix))
 
     async def list_indexes(self) -> list[str]:
         with self._lock:
@@ -93,44 +89,7 @@ class InMemoryVectorStore(VectorStore):
         with self._lock:
             return self._indexes.pop(name, None) is not None
 
-    def _index(self, name: str) -> _Index:
+    def _index(self, name: str) -> tuple[Settings, Matrix]:
         if name not in self._indexes:
             raise not_found(name)
         return self._indexes[name]
-
-
-class _Index:
-    """An index: one matrix per partition."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.places: dict[str, str] = {}
-        self._parts: dict[str, Matrix] = {}
-
-    def put(self, row: Row) -> None:
-        if self.places.get(row.id, row.partition) != row.partition:
-            self.remove(row.id)
-        if row.partition not in self._parts:
-            self._parts[row.partition] = Matrix(self.settings.dimension, self.settings.metric)
-        self._parts[row.partition].put([row.id], [row.vector.tobytes()], [row.metadata])
-        self.places[row.id] = row.partition
-
-    def remove(self, id: str) -> bool:
-        partition = self.places.pop(id, None)
-        if partition is None:
-            return False
-        part = self._parts[partition]
-        part.remove(id)
-        if not len(part):
-            del self._parts[partition]
-        return True
-
-    def record(self, id: str) -> VectorRecord:
-        return self._parts[self.places[id]].record(id)
-
-    def asked(self, node: Node) -> list[Matrix]:
-        """Return the partitions that can contain matches of a filter."""
-        partition = partition_in(node, self.settings.partition_by)
-        if partition is None:
-            return list(self._parts.values())
-        return [self._parts[partition]] if partition in self._parts else []

@@ -35,6 +35,9 @@ class Matrix:
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._slots
+
     @property
     def size(self) -> int:
         """Approximate size in bytes."""

@@ -16,7 +16,7 @@ from diarist import Agent, DataChunk, Memory, Message, ToolContext, tool
 from diarist.chunks import Chunk
 from diarist.exceptions import ConfigError
 from diarist.processors import Processor, ProcessOutputStreamArgs, RegexFilter
-from diarist.processors.builtin.presets import PRESETS
+from diarist.processors.patterns import PRESETS
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, streamed_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.processors.guardrails.overlap import Overlap
+from diarist.processors.guardrails.system_prompt_scrubber import Overlap
 from diarist.processors.streaming_redaction import Redactor, Span
 
 SECRET = "You are the assistant of Acme. Never speak of the price list, and never mention project Heron."

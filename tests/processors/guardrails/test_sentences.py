@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.chunks import ReasoningDelta, TextDelta, TextPayload
-from diarist.processors.guardrails.sentences import Delta, SentenceBuffer
+from diarist.processors.guardrails.guard import Delta, SentenceBuffer
 
 
 def delta(text: str, block: str = "1") -> TextDelta:

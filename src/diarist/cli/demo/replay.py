@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig,
 from diarist.messages import Message, utc_now
 from diarist.models.base import Model
 from diarist.processors import ProcessLLMRequestArgs, Processor, ProcessOutputStepArgs
-from diarist.prompting import common_prefix
 from diarist.storage import Event, SQLiteStorage
 from diarist.testing import ScriptedModel
 from diarist.tokens import TokenCounter
@@ -76,7 +76,7 @@ class Meter(Processor[Any]):
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
         text = args.prompt.text
-        prefix = common_prefix(text, self.prompt)
+        prefix = commonprefix([text, self.prompt])  # noqa: RUF071 - of characters, not of paths
         self.calls.append(Call(sent=self._counter.count(text), repeated=self._counter.count(prefix)))
         self.prompt = text
 

@@ -40,10 +40,8 @@ from diarist.memory.conversations import (
     langchain,
     locomo,
     openai,
-    plain,
     pydantic_ai,
     responses,
-    tau_bench,
 )
 from diarist.memory.conversations.building import BROKEN, Builder
 from diarist.memory.conversations.loading import Source, load
@@ -53,7 +51,7 @@ __all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations",
 
 
 class _Reader(Protocol):
-    """The functions of a format's module."""
+    """The functions of a format: a module, or an object."""
 
     def detect(self, source: Source) -> bool:
         """Return True if the start of the file looks like this format."""
@@ -78,9 +76,9 @@ _READERS: dict[str, _Reader] = {
     "pydantic-ai": pydantic_ai,
     "langchain": langchain,
     "locomo": locomo,
-    "tau-bench": tau_bench,
+    "tau-bench": openai.TauBench(),
     "responses": responses,
-    "plain": plain,
+    "plain": openai.Plain(),
     "openai": openai,
 }
 

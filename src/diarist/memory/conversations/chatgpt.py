@@ -45,7 +45,8 @@ def build(found: Item, builder: Builder) -> str:
             with builder.reading(where):
                 _add(id, message, builder, where)
     for id, node in nodes.items():
-        if id not in branch and _is_said(node):
+        author = as_object((as_object(node.get("message")) or {}).get("author")) or {}
+        if id not in branch and author.get("role") in ("user", "assistant"):
             builder.note("messages of other branches, left out", f"{found.where or 'conversation'}, message {id}")
     builder.conversation_id = str(chat.get("conversation_id") or chat.get("id") or "")
     return str(chat.get("title") or "")
@@ -59,11 +60,6 @@ def _branch(nodes: dict[str, dict[str, Json]], last: Json) -> dict[str, None]:
         path[id] = None
         id = nodes[id].get("parent")
     return dict.fromkeys(reversed(path))
-
-
-def _is_said(node: dict[str, Json]) -> bool:
-    message = as_object(node.get("message")) or {}
-    return (as_object(message.get("author")) or {}).get("role") in ("user", "assistant")
 
 
 def _add(id: str, message: dict[str, Json], builder: Builder, where: str) -> None:

@@ -87,7 +87,9 @@ def _add_record(item: Item, builder: Builder) -> None:
         parts = _parts(record.get("displayContent") or record.get("content"), builder, where)
         builder.add("user", parts, key=key, where=where, created_at=moment)
     elif kind == "gemini":
-        parts = [_thought(as_object(thought) or {}) for thought in as_list(record.get("thoughts")) or []]
+        thoughts = [as_object(thought) or {} for thought in as_list(record.get("thoughts")) or []]
+        texts = (": ".join(str(one[key]) for key in ("subject", "description") if one.get(key)) for one in thoughts)
+        parts: list[Part] = [ReasoningPart(text=text) for text in texts]
         parts += _parts(record.get("content"), builder, where)
         parts += [_call(as_object(call) or {}, where) for call in as_list(record.get("toolCalls")) or []]
         # Gemini CLI saves the session while a turn runs. The key depends on the length of the turn, so a turn that
@@ -96,10 +98,6 @@ def _add_record(item: Item, builder: Builder) -> None:
         builder.add("assistant", parts, key=f"{key}\0{len(parts)}\0{answered}", where=where, created_at=moment)
     else:
         builder.note(f"messages of type {kind}, left out", where)
-
-
-def _thought(thought: dict[str, Json]) -> Part:
-    return ReasoningPart(text=": ".join(str(thought[key]) for key in ("subject", "description") if thought.get(key)))
 
 
 def _call(call: dict[str, Json], where: str) -> ToolPart:

@@ -1,4 +1,4 @@
-"""Reads message lists in the form of OpenAI's chat completions, and similar ones."""
+"""Reads messages in the form of OpenAI's chat completions, and similar ones: plain messages, and tau-bench's runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from diarist.memory.conversations.building import Builder, content_key, read_rol
 from diarist.memory.conversations.content import ContentReader, has_results, read_arguments
 from diarist.memory.conversations.loading import Item, Source, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, ToolPart
+
+_PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
 
 Found = tuple[str, list[Item]]
 """A title (may be empty) and the messages."""
@@ -41,6 +43,53 @@ def build(found: Found, builder: Builder) -> str:
     title, items = found
     read_messages(items, builder)
     return title
+
+
+class Plain:
+    """Plain messages: a role, a text, and optionally a time and an author."""
+
+    def detect(self, source: Source) -> bool:
+        for item in source.items:
+            value = as_object(item.value) or {}
+            if not value.keys() <= _PLAIN or not isinstance(value.get("content"), str):
+                return False
+            if value.get("role") in ("tool", "function", None):
+                return False
+        return bool(source.items)
+
+    def split(self, source: Source) -> list[list[Item]]:
+        return [source.items] if source.items else []
+
+    def build(self, found: list[Item], builder: Builder) -> str:
+        items: list[Item] = []
+        for item in found:
+            where = item.where or "message 1"
+            with builder.reading(where):
+                value = as_object(item.value) or {}
+                if read_role(value.get("role"), where) == "tool" or not isinstance(value.get("content"), str):
+                    raise InputError(f"{where}: a plain message has a text as content and no tool results")
+                items.append(Item(where, value))
+        read_messages(items, builder)
+        return ""
+
+
+class TauBench:
+    """tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
+
+    def detect(self, source: Source) -> bool:
+        return "traj" in (as_object(source.first) or {})
+
+    def split(self, source: Source) -> list[Item]:
+        return source.items
+
+    def build(self, found: Item, builder: Builder) -> str:
+        run = as_object(found.value) or {}
+        messages = as_list(run.get("traj"))
+        if messages is None:
+            raise InputError(f"{found.where or 'the run'}: a run must have its messages under traj")
+        read_messages(numbered(messages, found.where), builder)
+        known = [f"{key.removesuffix('_id')} {run[key]}" for key in ("task_id", "trial") if key in run]
+        return ", ".join(known)
 
 
 def read_messages(items: Iterable[Item], builder: Builder) -> None:

@@ -17,7 +17,7 @@ from diarist.memory.conversations.loading import Item, Source, as_list, as_objec
 from diarist.messages import Json, Part, ReasoningPart, Role, ToolPart
 
 _LISTS = ("input", "output", "data", "items")
-# Calls whose output is an item of its own. The provider runs the others, and reports their results with the call.
+# Calls with their output in an item of its own. The provider runs the others, and reports their results with the call.
 ANSWERED = (
     "function_call",
     "custom_tool_call",

@@ -1,4 +1,4 @@
-"""``OpenAIChatModel``: a call is one POST whose answer is a stream of events."""
+"""``OpenAIChatModel``: a call is one POST, answered by a stream of events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class OpenAIChatModel(Model):
     Raises:
         ConfigError: The provider is unknown, or there is no http(s) address.
 
-    What is sent:
+    The request:
         - Leading system messages are joined into one, with blank lines between them.
         - Reasoning is sent only to the provider that made it, in its original field.
         - ``request.output`` is sent if the server supports schemas; otherwise the prompt must describe the format.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diarist.checks import positive
@@ -23,6 +23,7 @@ class _Batch:
     of: object = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BatchParts(Processor[Any, _Batch]):
     """Joins adjacent text deltas, for clients with a cost per message. Put it last in ``output_processors``.
 
@@ -35,9 +36,6 @@ class BatchParts(Processor[Any, _Batch]):
             the next delta arrives, so while a model pauses, its last words are held back.
         clock: Returns seconds; for tests. Default: the event loop's clock.
 
-    Raises:
-        ConfigError: A size or max_wait that is not positive.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", output_processors=[BatchParts(10, max_wait=0.2)])
@@ -46,15 +44,15 @@ class BatchParts(Processor[Any, _Batch]):
     process_data_parts = True
     edits_in_place = False
 
-    def __init__(
-        self, size: int = 5, *, max_wait: float | None = None, clock: Callable[[], float] | None = None
-    ) -> None:
-        positive("BatchParts", "size", size)
-        if max_wait is not None:
-            positive("BatchParts", "max_wait", max_wait)
-        self._size = size
-        self._max_wait = max_wait
-        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+    size: int = field(default=5, kw_only=False)
+    max_wait: float | None = None
+    clock: Callable[[], float] | None = None
+
+    def __post_init__(self) -> None:
+        positive("BatchParts", "size", self.size)
+        if self.max_wait is not None:
+            positive("BatchParts", "max_wait", self.max_wait)
+        self._clock = self.clock or (lambda: asyncio.get_running_loop().time())
 
     def create_state(self) -> _Batch:
         return _Batch()
@@ -69,10 +67,10 @@ class BatchParts(Processor[Any, _Batch]):
         out: list[Chunk] = []
         if batch.first is None or batch.first.payload.id != part.payload.id:
             out = [_take(batch)] if batch.first else []
-            batch.first, batch.since = part, self._clock() if self._max_wait else 0.0
+            batch.first, batch.since = part, self._clock() if self.max_wait else 0.0
         batch.text += part.payload.text
         batch.parts += 1
-        if batch.parts >= self._size or (self._max_wait and self._clock() - batch.since >= self._max_wait):
+        if batch.parts >= self.size or (self.max_wait and self._clock() - batch.since >= self.max_wait):
             out.append(_take(batch))
         return out or DROP
 

@@ -81,6 +81,7 @@ class _Run:
     warned: set[str] = field(default_factory=set[str])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CostGuard(Processor[Any, _Run]):
     """Checks the cost so far before each model call, and blocks or warns if it has reached ``max_cost``.
 
@@ -100,9 +101,6 @@ class CostGuard(Processor[Any, _Run]):
         price: Function of model id and ``Usage`` that returns US dollars, or None if unknown. Default
             ``diarist.models.cost``.
 
-    Raises:
-        ConfigError: A max_cost or window that is not positive, an unknown scope or strategy, or a window for a run.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[CostGuard(5.0, scope="resource", window=86_400)])
@@ -110,44 +108,39 @@ class CostGuard(Processor[Any, _Run]):
 
     edits_in_place = False
 
-    def __init__(
-        self,
-        max_cost: float,
-        *,
-        scope: Literal["run", "thread", "resource"] = "run",
-        window: float | None = None,
-        strategy: Literal["block", "warn"] = "block",
-        ledger: CostLedger | None = None,
-        unknown_price: Literal["warn", "block"] = "warn",
-        price: Callable[[str, Usage], float | None] = cost,
-    ) -> None:
-        positive("CostGuard", "max_cost", max_cost)
-        one_of("CostGuard", "scope", scope, ("run", "thread", "resource"))
-        one_of("CostGuard", "strategy", strategy, ("block", "warn"))
-        one_of("CostGuard", "unknown_price", unknown_price, ("warn", "block"))
-        if window is not None:
-            positive("CostGuard", "window", window)
-            one_of("CostGuard", "scope (with a window)", scope, ("thread", "resource"))
-        self._max_cost, self._scope, self._window = max_cost, scope, window
-        self._blocks, self._blocks_unknown = strategy == "block", unknown_price == "block"
-        self._ledger: CostLedger = InMemoryLedger() if ledger is None else ledger
+    max_cost: float = field(kw_only=False)
+    scope: Literal["run", "thread", "resource"] = "run"
+    window: float | None = None
+    strategy: Literal["block", "warn"] = "block"
+    ledger: CostLedger | None = None
+    unknown_price: Literal["warn", "block"] = "warn"
+    price: Callable[[str, Usage], float | None] = cost
+
+    def __post_init__(self) -> None:
+        positive("CostGuard", "max_cost", self.max_cost)
+        one_of("CostGuard", "scope", self.scope, ("run", "thread", "resource"))
+        one_of("CostGuard", "strategy", self.strategy, ("block", "warn"))
+        one_of("CostGuard", "unknown_price", self.unknown_price, ("warn", "block"))
+        if self.window is not None:
+            positive("CostGuard", "window", self.window)
+            one_of("CostGuard", "scope (with a window)", self.scope, ("thread", "resource"))
+        self._ledger: CostLedger = InMemoryLedger() if self.ledger is None else self.ledger
         has_methods("CostGuard", "ledger", self._ledger, "spent", "add")
-        self._price = price
 
     def create_state(self) -> _Run:
         return _Run()
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any, _Run]) -> None:
         """Compare the cost so far with the limit."""
-        if self._blocks_unknown and self._price(args.model.id, Usage(input_tokens=1)) is None:
+        if self.unknown_price == "block" and self.price(args.model.id, Usage(input_tokens=1)) is None:
             args.abort(f"no price is known for {args.model.id}", metadata={"model": args.model.id})
         key = self._key(args)
-        spent = args.state.spent if key is None else await self._ledger.spent(key, window=self._window)
-        if spent < self._max_cost:
+        spent = args.state.spent if key is None else await self._ledger.spent(key, window=self.window)
+        if spent < self.max_cost:
             return
-        reason = f"this {self._scope} has cost {spent:.4f} US dollars; the limit is {self._max_cost:g}"
-        numbers = {"spent": spent, "max_cost": self._max_cost, "scope": self._scope}
-        if self._blocks:
+        reason = f"this {self.scope} has cost {spent:.4f} US dollars; the limit is {self.max_cost:g}"
+        numbers = {"spent": spent, "max_cost": self.max_cost, "scope": self.scope}
+        if self.strategy == "block":
             args.abort(reason, metadata=numbers)
         if self._first_time(args, "limit"):
             logger.warning("cost-guard: run %s continues, although %s", args.run_id, reason)
@@ -158,7 +151,7 @@ class CostGuard(Processor[Any, _Run]):
         finish = args.response[-1] if args.response else None
         if args.from_cache or not isinstance(finish, ModelFinish):
             return
-        amount = self._price(args.model.id, finish.payload.usage)
+        amount = self.price(args.model.id, finish.payload.usage)
         if amount is None:
             if self._first_time(args, args.model.id):
                 logger.warning("cost-guard: no price is known for %s; its calls count as free", args.model.id)
@@ -169,8 +162,8 @@ class CostGuard(Processor[Any, _Run]):
             await self._ledger.add(key, amount)
 
     def _key(self, args: ProcessorArgs[Any, _Run]) -> str | None:
-        owner = {"run": None, "thread": args.thread_id, "resource": args.resource_id}[self._scope]
-        return None if owner is None else f"{self._scope}:{owner}"
+        owner = {"run": None, "thread": args.thread_id, "resource": args.resource_id}[self.scope]
+        return None if owner is None else f"{self.scope}:{owner}"
 
     def _first_time(self, args: ProcessorArgs[Any, _Run], warning: str) -> bool:
         known = warning in args.state.warned

@@ -281,10 +281,19 @@ class RedactingStream:
 
 @dataclass(slots=True, kw_only=True)
 class RedactingState:
-    """State of one run: a ``RedactingStream`` per place, such as ``"output"``, and the places and labels reported."""
+    """State of one run.
+
+    Attributes:
+        streams: A ``RedactingStream`` per place, such as ``"output"``.
+        reported: The places and labels that were reported.
+        found: The labels found so far.
+        held: The text that a guard's classifier has yet to judge.
+    """
 
     streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
     reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    found: set[str] = field(default_factory=set[str])
+    held: Any = None
 
 
 class Redacting(Processor[Any], ABC):
@@ -297,7 +306,7 @@ class Redacting(Processor[Any], ABC):
 
     process_data_parts = True
     answer: str = "output"
-    strategy: str
+    strategy: Any
     tools: bool
 
     @abstractmethod

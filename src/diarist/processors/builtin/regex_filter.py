@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from diarist.checks import flags, one_of, text_list, texts
@@ -20,9 +21,8 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.presets import PRESETS
 from diarist.processors.builtin.redaction import Redacting, RedactingState
-from diarist.processors.patterns import KnownPattern, PatternSet
+from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look
 
 logger = logging.getLogger("diarist")
@@ -31,6 +31,7 @@ Strategy = Literal["block", "redact", "warn"]
 Phase = Literal["input", "output"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RegexFilter(Redacting):
     """Finds patterns in the input and the output.
 
@@ -52,10 +53,6 @@ class RegexFilter(Redacting):
         tools: Default True. False leaves tool calls and results unchanged, for tools that need the real data. The data
             is then stored, and sent in the stream's tool chunks.
 
-    Raises:
-        ConfigError: An unknown preset, phase or strategy, a pattern that does not compile or matches the empty
-            text, or neither preset nor pattern.
-
     Example::
 
         guard = RegexFilter(presets=("pii",), patterns={"order": r"ORD-\\d{6}"})
@@ -65,27 +62,24 @@ class RegexFilter(Redacting):
     edits_in_place = False
     answer = "answer"
 
-    def __init__(
-        self,
-        presets: Sequence[str] = ("pii", "secrets", "urls"),
-        *,
-        patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]] = (),
-        strategy: Strategy = "redact",
-        replacement: str = "[{label}]",
-        phases: Sequence[Phase] = ("input", "output"),
-        tools: bool = True,
-    ) -> None:
-        presets = text_list("RegexFilter", "presets", presets)
-        phases = cast(Sequence[Phase], text_list("RegexFilter", "phases", phases))
-        texts("RegexFilter", replacement=replacement)
-        flags("RegexFilter", tools=tools)
-        one_of("RegexFilter", "strategy", strategy, ("block", "redact", "warn"))
-        for phase in phases:
+    presets: Sequence[str] = field(default=("pii", "secrets", "urls"), kw_only=False)
+    patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]] = ()
+    strategy: Strategy = "redact"
+    replacement: str = "[{label}]"
+    phases: Sequence[Phase] = ("input", "output")
+    tools: bool = True
+
+    def __post_init__(self) -> None:
+        texts("RegexFilter", replacement=self.replacement)
+        flags("RegexFilter", tools=self.tools)
+        one_of("RegexFilter", "strategy", self.strategy, ("block", "redact", "warn"))
+        for phase in text_list("RegexFilter", "phases", self.phases):
             one_of("RegexFilter", "phases", phase, ("input", "output"))
         rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
-        for preset in presets:
+        for preset in text_list("RegexFilter", "presets", self.presets):
             one_of("RegexFilter", "presets", preset, tuple(PRESETS))
             rules |= PRESETS[preset]
+        patterns = self.patterns
         if isinstance(patterns, str | re.Pattern) or not isinstance(cast(Any, patterns), Iterable):
             raise ConfigError("RegexFilter: patterns must be a mapping or a list of patterns, not a single pattern")
         if not isinstance(patterns, Mapping):
@@ -94,10 +88,6 @@ class RegexFilter(Redacting):
         if not rules:
             raise ConfigError("RegexFilter: presets and patterns are both empty; give at least one")
         self._patterns = PatternSet(rules, option="RegexFilter: patterns")
-        self.strategy = strategy
-        self.tools = tools
-        self._replacement = replacement
-        self._phases = frozenset(phases)
 
     def create_state(self) -> RedactingState:
         return RedactingState()
@@ -107,7 +97,7 @@ class RegexFilter(Redacting):
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Filter the call's own messages; messages from memory were filtered when they were new."""
-        if "input" not in self._phases:
+        if "input" not in self.phases:
             return
         stream = self.stream(args, "input")
         for message in args.message_list.input:  # also hidden messages, which may be stored
@@ -117,14 +107,14 @@ class RegexFilter(Redacting):
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
         """Filter the stream, and thereby the stored messages."""
-        if "output" not in self._phases:
+        if "output" not in self.phases:
             return args.part
         out = self.stream(args, "answer").feed(args.part, args.stream_parts)
         return out[0] if len(out) == 1 else out
 
     def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Filter a tool's result before the model, the stream and the storage get it."""
-        if "output" not in self._phases or not self.tools:
+        if "output" not in self.phases or not self.tools:
             return None
         call = args.call
         redacted = self.stream(args, "answer").redact_json(call.result)
@@ -134,12 +124,12 @@ class RegexFilter(Redacting):
 
     def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> MaybeAwaitable[list[Message] | None]:
         """Filter the finished messages again, since other processors may have changed them."""
-        return super().process_output_result(args) if "output" in self._phases else None
+        return super().process_output_result(args) if "output" in self.phases else None
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
         if self.strategy == "redact":
-            return self._replacement.replace("{label}", label.upper())
+            return self.replacement.replace("{label}", label.upper())
         if self.strategy == "block":
             args.abort(f"the {where} contains {label}", metadata={"label": label})
         state: RedactingState = args.state

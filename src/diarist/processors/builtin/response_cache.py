@@ -92,6 +92,7 @@ class _Staged:
     waiting: bool = False
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ResponseCache(Processor[Any, _Staged]):
     """Answers a request with the stored answer to an equal request, without a model call and with zero usage.
 
@@ -105,9 +106,6 @@ class ResponseCache(Processor[Any, _Staged]):
         key: Function of ``ProcessLLMRequestArgs`` that returns a text, or None to skip the cache. Default: a hash of
             the model's id and the whole request, so that users share an answer only if their prompts are equal.
 
-    Raises:
-        ConfigError: A ttl that is not positive, or a store without ``get`` and ``put``.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[ResponseCache(ttl=600)])
@@ -115,19 +113,15 @@ class ResponseCache(Processor[Any, _Staged]):
 
     edits_in_place = False
 
-    def __init__(
-        self,
-        store: CacheStore | None = None,
-        *,
-        ttl: float = 3600.0,
-        key: Callable[[ProcessLLMRequestArgs[Any, _Staged]], str | None] | None = None,
-    ) -> None:
-        positive("ResponseCache", "ttl", ttl)
-        self._store: CacheStore = InMemoryCache() if store is None else store
+    store: CacheStore | None = field(default=None, kw_only=False)
+    ttl: float = 3600.0
+    key: Callable[[ProcessLLMRequestArgs[Any, _Staged]], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        positive("ResponseCache", "ttl", self.ttl)
+        self._store: CacheStore = InMemoryCache() if self.store is None else self.store
         has_methods("ResponseCache", "store", self._store, "get", "put")
-        function("ResponseCache", "key", key)
-        self._ttl = ttl
-        self._key = key or request_key
+        function("ResponseCache", "key", self.key)
 
     def create_state(self) -> _Staged:
         return _Staged()
@@ -135,7 +129,7 @@ class ResponseCache(Processor[Any, _Staged]):
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any, _Staged]) -> LLMRequestResult | None:
         """Return the stored answer, if there is one."""
         state = args.state
-        state.key = self._key(args)
+        state.key = (self.key or request_key)(args)
         known = None if state.key is None else await self._store.get(state.key)
         if known is None:
             return None
@@ -159,7 +153,7 @@ class ResponseCache(Processor[Any, _Staged]):
             async def store(outcome: Outcome) -> None:
                 if outcome == "committed":
                     for key, chunks in state.answers.values():
-                        await self._store.put(key, chunks, ttl=self._ttl)
+                        await self._store.put(key, chunks, ttl=self.ttl)
 
             args.context.on_end(store)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -34,6 +35,7 @@ class _HasMessages(Protocol):
     def messages(self) -> list[Message]: ...
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StructuredOutput(Processor[Any], Generic[OutputT]):
     """Converts the finished answer into an object, for models that support no structured output (or not with tools).
 
@@ -52,9 +54,6 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         fallback: JSON that matches the type.
         instructions: Added to the model's task, for example the meaning of a field.
 
-    Raises:
-        ConfigError: A type without a schema, a fallback that does not match, or a negative max_retries.
-
     Example::
 
         trip = StructuredOutput(Trip, model="openai/gpt-5-mini")
@@ -62,33 +61,26 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         trip.value(await agent.generate("Plan a day in Rome."))
     """
 
-    def __init__(
-        self,
-        output_type: type[OutputT] | dict[str, Json],
-        *,
-        model: str | Model | None = None,
-        max_retries: int = 2,
-        on_failure: Literal["block", "warn", "fallback"] = "block",
-        fallback: Json = None,
-        instructions: str = "",
-    ) -> None:
-        not_negative("StructuredOutput", "max_retries", max_retries)
-        one_of("StructuredOutput", "on_failure", on_failure, ("block", "warn", "fallback"))
-        self._type = OutputType(output_type)
-        self._model = None if model is None else resolve(model)
-        self._created = isinstance(model, str)
-        self._max_retries = max_retries
-        self._on_failure = on_failure
-        self._instructions = instructions
-        self._fallback = fallback
-        if on_failure == "fallback":
+    output_type: type[OutputT] | dict[str, Json] = field(kw_only=False)
+    model: str | Model | None = None
+    max_retries: int = 2
+    on_failure: Literal["block", "warn", "fallback"] = "block"
+    fallback: Json = None
+    instructions: str = ""
+
+    def __post_init__(self) -> None:
+        not_negative("StructuredOutput", "max_retries", self.max_retries)
+        one_of("StructuredOutput", "on_failure", self.on_failure, ("block", "warn", "fallback"))
+        self._type = OutputType(self.output_type)
+        self._model = None if self.model is None else resolve(self.model)
+        if self.on_failure == "fallback":
             try:
-                self._type.parse(_json(fallback))
+                self._type.parse(_json(self.fallback))
             except InputError as error:
                 raise ConfigError(f"StructuredOutput: fallback does not match: {error}") from error
 
     async def close(self) -> None:
-        if self._model is not None and self._created:
+        if self._model is not None and isinstance(self.model, str):
             await self._model.close()
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
@@ -103,12 +95,12 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         try:
             value = await self._convert(args.result.text, model, args)
         except InputError as error:
-            if self._on_failure == "block":
+            if self.on_failure == "block":
                 args.abort(f"the answer could not be converted to {self._type.schema.name}: {error}")
             logger.warning("structured-output: run %s has no %s: %s", args.run_id, self._type.schema.name, error)
-            if self._on_failure == "warn":
+            if self.on_failure == "warn":
                 return
-            value = self._fallback
+            value = self.fallback
         if args.messages:
             args.messages[-1].metadata[METADATA_KEY] = value
         args.writer.custom(DataChunk("data-structured-output", value, transient=True))
@@ -123,7 +115,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
     async def _convert(self, text: str, model: Model, args: ProcessOutputResultArgs[Any]) -> Json:
         """Return JSON that matches the type. Raises InputError if no attempt does."""
         schema = self._type.schema
-        parts = [_TASK, *([self._instructions] if self._instructions else []), f"Schema:\n{_json(schema.schema)}"]
+        parts = [_TASK, *([self.instructions] if self.instructions else []), f"Schema:\n{_json(schema.schema)}"]
         task = [_message("system", "\n\n".join(parts)), _message("user", f"<text>\n{text}\n</text>")]
         for attempt in count():
             request = ModelRequest(
@@ -138,7 +130,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
             try:
                 return self._type.plain(answer)
             except InputError as error:
-                if attempt >= self._max_retries:
+                if attempt >= self.max_retries:
                     raise
                 task[2:] = [_message("assistant", answer or "{}"), _message("user", f"That does not fit: {error}")]
 

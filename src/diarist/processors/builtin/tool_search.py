@@ -34,6 +34,7 @@ class _Loaded:
     used_at: float = 0.0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ToolSearchProcessor(Processor[Any]):
     """Gives the model two tools, ``search_tools`` and ``load_tool``, with which it finds and loads others.
 
@@ -50,10 +51,6 @@ class ToolSearchProcessor(Processor[Any]):
         ttl: Seconds after which a thread's loaded tools are dropped. Default 3600.
         clock: Returns seconds; for tests. Default ``time.monotonic``.
 
-    Raises:
-        ConfigError: No tools, two tools with the same name, a tool named ``search_tools`` or ``load_tool``, an invalid
-            signature, a top_k or ttl that is not positive, or a negative min_score.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[ToolSearchProcessor(github_tools + mail_tools)])
@@ -61,19 +58,17 @@ class ToolSearchProcessor(Processor[Any]):
 
     edits_in_place = False
 
-    def __init__(
-        self,
-        tools: Sequence[Tool | Callable[..., Any]],
-        *,
-        top_k: int = 5,
-        min_score: float = 0.1,
-        ttl: float = 3600.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        positive("ToolSearchProcessor", "top_k", top_k)
-        not_negative("ToolSearchProcessor", "min_score", min_score)
-        positive("ToolSearchProcessor", "ttl", ttl)
-        self._library = tools_by_name(tools)
+    tools: Sequence[Tool | Callable[..., Any]] = field(kw_only=False)
+    top_k: int = 5
+    min_score: float = 0.1
+    ttl: float = 3600.0
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        positive("ToolSearchProcessor", "top_k", self.top_k)
+        not_negative("ToolSearchProcessor", "min_score", self.min_score)
+        positive("ToolSearchProcessor", "ttl", self.ttl)
+        self._library = tools_by_name(self.tools)
         self._own = {
             item.name: item
             for item in (
@@ -86,7 +81,6 @@ class ToolSearchProcessor(Processor[Any]):
         if taken := self._own.keys() & self._library.keys():
             raise ConfigError(f"ToolSearchProcessor: tools must not have the name {min(taken)!r}")
         self._index = ToolIndex(list(self._library.values()))
-        self._top_k, self._min_score, self._ttl, self._clock = top_k, min_score, ttl, clock
         self._threads: dict[str, _Loaded] = {}
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
@@ -102,7 +96,7 @@ class ToolSearchProcessor(Processor[Any]):
 
     async def _search(self, query: str, context: ToolContext[Any]) -> list[dict[str, Json]]:
         loaded = self._loaded(context.run).names
-        hits = self._index.search(query, top_k=self._top_k, min_score=self._min_score)
+        hits = self._index.search(query, top_k=self.top_k, min_score=self.min_score)
         return [
             {
                 "name": tool.name,
@@ -127,11 +121,11 @@ class ToolSearchProcessor(Processor[Any]):
     def _loaded(self, run: RunContext[Any]) -> _Loaded:
         self._forget()
         entry = self._threads.setdefault(run.thread_id or run.run_id, _Loaded())
-        entry.used_at = self._clock()
+        entry.used_at = self.clock()
         return entry
 
     def _forget(self) -> None:
-        too_old = self._clock() - self._ttl
+        too_old = self.clock() - self.ttl
         for key in [key for key, entry in self._threads.items() if entry.used_at <= too_old]:
             del self._threads[key]
 

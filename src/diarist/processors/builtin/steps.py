@@ -1,13 +1,44 @@
-"""Make the model answer in the last step of a run."""
+"""Change the setup of steps: by a function, or so that the model answers in the last one."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from diarist.checks import positive
 from diarist.exceptions import ConfigError
 from diarist.message_list import SystemMessage
-from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
+from diarist.processors.base import InputStepHookResult, InputStepResult, ProcessInputStepArgs, Processor, returned
+
+StepFunction = Callable[[ProcessInputStepArgs[Any]], InputStepHookResult | Awaitable[InputStepHookResult]]
+
+
+class PrepareStep(Processor[Any]):
+    """Calls a function before each model call; its result changes the step.
+
+    ``prepare_step=`` of a call does the same for that call, after all processors.
+
+    Args:
+        fn: A sync or async function of ``ProcessInputStepArgs`` that returns None, messages, or a dictionary with
+            ``model``, ``tools``, ``tool_choice``, ``active_tools``, ``model_settings``, ``system_messages`` and
+            so on.
+        id: Default ``"prepare-step"``; several in one agent need different ids.
+
+    Example::
+
+        PrepareStep(lambda args: {"model": "openai/gpt-5"} if args.step_number else None)
+    """
+
+    def __init__(self, fn: StepFunction, *, id: str = "prepare-step") -> None:
+        if not callable(fn):
+            raise ConfigError(f"PrepareStep: fn must be a function, not {fn!r}")
+        self._fn = fn
+        self.id = id
+
+    async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
+        """Return the function's result."""
+        return await returned(self._fn, args)
+
 
 _LAST_STEP = (
     "This is the last step: no tools are available any more. Answer now with what you have found out so far, and "
@@ -23,9 +54,6 @@ class EnsureFinalResponse(Processor[Any]):
     Args:
         max_steps: The agent's or the call's ``max_steps``.
         text: The system message of the last step.
-
-    Raises:
-        ConfigError: max_steps below 1, or an empty text.
 
     Example::
 

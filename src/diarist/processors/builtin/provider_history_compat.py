@@ -1,14 +1,17 @@
-"""Compatibility rules: changes that make a conversation acceptable to the provider that is called next."""
+"""Adapt a conversation that began with one provider to another provider, by compatibility rules."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Any, cast
 
 from diarist.checks import function
-from diarist.exceptions import ConfigError, ModelAPIError, ModelError
+from diarist.exceptions import ConfigError, ModelAPIError, ModelError, ProcessorError, ProcessorResultError, described
 from diarist.messages import (
     Message,
     Prompt,
@@ -20,6 +23,10 @@ from diarist.messages import (
     ToolResultPart,
 )
 from diarist.models.base import Model
+from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
+from diarist.processors.hooks import Refused, wrong_type
+
+logger = logging.getLogger("diarist")
 
 MAX_ID_LENGTH = 40
 """Maximum length of a repaired tool-call id. It is OpenAI's limit, so OpenAI accepts a repaired thread as well."""
@@ -53,10 +60,6 @@ class CompatRule:
             something, which retries the call. The repair is stored with the run.
         apply_to_prompt: ``apply_to_prompt(prompt, model) -> Prompt | None``: returns a changed prompt for this one
             call, or None to leave the prompt unchanged. The change is never stored.
-
-    Raises:
-        ConfigError: No name, neither ``fix`` nor ``apply_to_prompt``, ``fix`` without patterns or patterns without
-            ``fix``, or an invalid regular expression.
     """
 
     name: str
@@ -230,7 +233,7 @@ def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
 
 
 def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove OpenAI's item ids from texts and calls whose reasoning is missing: OpenAI refuses such ids."""
+    """Remove OpenAI's item ids from texts and calls without their reasoning: OpenAI refuses such ids."""
     if _family(model.provider) != "openai":
         return None
     messages: list[PromptMessage] = []
@@ -266,3 +269,105 @@ BUILT_IN_RULES = (
     CompatRule(name="openai-drop-orphaned-item-ids", apply_to_prompt=drop_orphaned_item_ids),
 )
 """The built-in rules, in the order in which they run. The last one checks for reasoning that the others may remove."""
+
+
+class ProviderHistoryCompat(Processor[Any]):
+    """Makes a conversation's history acceptable to the provider that is called.
+
+    Rules with ``apply_to_prompt`` run before each call and change only the prompt of that call. Rules with ``fix``
+    run after the provider has refused the history; they repair the stored messages, and the call is retried once.
+    List the processor once, in ``processors``.
+
+    Args:
+        additional_rules: Rules of your own; they run after the built-in ones.
+
+    The built-in rules:
+
+    - ``anthropic-tool-id-format``: after a refusal, replaces tool-call ids that Anthropic does not accept.
+    - ``cerebras-strip-reasoning-content``: removes reasoning for Cerebras, which accepts none.
+    - ``anthropic-strip-foreign-reasoning-content``: removes other providers' reasoning for Anthropic.
+    - ``strip-foreign-provider-tools``: removes calls of tools that another provider ran.
+    - ``anthropic-strip-empty-signed-reasoning-content``: removes signed thinking without text from earlier turns.
+    - ``strip-foreign-signed-reasoning``: removes reasoning that another provider signed.
+    - ``openai-drop-orphaned-item-ids``: removes OpenAI's item ids from texts and calls if their reasoning is missing.
+
+    Example::
+
+        Agent(model="anthropic/claude-sonnet-5", processors=[ProviderHistoryCompat()])
+    """
+
+    def __init__(self, *, additional_rules: Sequence[CompatRule] = ()) -> None:
+        if not isinstance(cast(Any, additional_rules), list | tuple):
+            raise ConfigError(f"additional_rules must be a list of CompatRule, not {additional_rules!r}")
+        self.rules: tuple[CompatRule, ...] = (*BUILT_IN_RULES, *additional_rules)
+        names: set[str] = set()
+        for rule in self.rules:
+            if not isinstance(cast(Any, rule), CompatRule):
+                raise ConfigError(f"additional_rules: {rule!r} is not a CompatRule")
+            if rule.name in names:
+                raise ConfigError(f"additional_rules: two rules have the name {rule.name!r}")
+            names.add(rule.name)
+
+    def create_state(self) -> set[tuple[int, str]]:
+        """Return an empty set of repairs, each a step number and a rule's name."""
+        return set()
+
+    def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
+        """Apply the rules to the prompt.
+
+        Raises:
+            ProcessorError: A rule raised an exception; the error names the rule.
+            ProcessorResultError: A rule returned neither a ``Prompt`` nor None.
+        """
+        prompt = args.prompt
+        for rule in self.rules:
+            if rule.apply_to_prompt is None:
+                continue
+            with self._naming(rule, "process_llm_request", args.step_number):
+                changed = rule.apply_to_prompt(prompt, args.model)
+                if not isinstance(cast(Any, changed), Prompt | None):
+                    raise wrong_type(changed, "allowed: a Prompt or None")
+            if changed is not None:
+                logger.debug("compatibility rule %s changed the prompt for %s", rule.name, args.model.id)
+                prompt = changed
+        return None if prompt is args.prompt else prompt
+
+    def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
+        """Repair the messages that the provider refused, and request a retry; once per rule and step.
+
+        Raises:
+            ProcessorError: A rule raised an exception, or repaired something again after the provider refused the
+                retry; the error names the rule.
+            ProcessorResultError: ``fix`` did not return a bool.
+        """
+        repaired = False
+        for rule in self.rules:
+            if rule.fix is None or not rule.matches(args.error):
+                continue
+            key = (args.step_number, rule.name)
+            with self._naming(rule, "process_api_error", args.step_number):
+                changed = rule.fix(args.message_list.all)
+                if not isinstance(cast(Any, changed), bool):
+                    raise wrong_type(changed, "allowed: True or False")
+                if changed and key in args.state:
+                    raise RuntimeError(
+                        "it repaired the history again, but the provider still refuses it"
+                    ) from args.error
+            if not changed:
+                continue
+            args.state.add(key)
+            logger.info("compatibility rule %s repaired the history of %s", rule.name, args.thread_id or "this call")
+            repaired = True
+        return {"retry": True} if repaired else None
+
+    @contextmanager
+    def _naming(self, rule: CompatRule, hook: str, step: int) -> Generator[None]:
+        """Add rule, hook and step to errors of the block."""
+        try:
+            yield
+        except Refused as error:
+            message = f"compatibility rule {rule.name!r} returned {error} ({hook}, step {step})"
+            raise ProcessorResultError(message, processor_id=self.id, hook=hook, step=step) from error
+        except Exception as error:
+            message = f"compatibility rule {rule.name!r} failed in {hook} at step {step}: {described(error)}"
+            raise ProcessorError(message, processor_id=self.id, hook=hook, step=step) from error

@@ -8,20 +8,25 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, LiteralString, cast
 
-import psycopg
-from procrastinate import App, PsycopgConnector
-from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, UniqueViolation
-from procrastinate.jobs import Job as QueuedJob
-from procrastinate.jobs import Status
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+try:
+    import psycopg
+    from procrastinate import App, PsycopgConnector
+    from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, UniqueViolation
+    from procrastinate.jobs import Job as QueuedJob
+    from procrastinate.jobs import Status
+    from procrastinate.schema import SchemaManager
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.sql import SQL, Identifier
+except ImportError as error:
+    raise ImportError("PostgresQueue needs an extra of diarist: pip install 'diarist[queue]'") from error
 
 from diarist.concurrency import inner_cancel_as_error
 from diarist.databases.postgres import NoAnswerError, check_schema_name, without_password
-from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
 from diarist.memory.observational.jobs import Job
-from diarist.memory.queue.schema import ensure_schema, is_current
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -269,3 +274,59 @@ async def _put_back(app: App, job: QueuedJob) -> None:
     except UniqueViolation:
         logger.debug("the job was submitted again")
     await app.job_manager.finish_job(job, Status.FAILED, delete_job=True)
+
+
+# -- the tables: created at first use, and migrated to the installed procrastinate
+
+_LOCK = 0x646961717565  # the letters "diaque": advisory locks of a database are named by numbers
+
+
+async def is_current(connection: Connection) -> bool:
+    """Return True if the tables exist and match the installed procrastinate."""
+    return await _last_migration(connection) == max(_migrations())
+
+
+async def ensure_schema(connection: Connection, schema: str, location: str) -> None:
+    """Create or migrate the tables. If several processes start at once, one of them does it and the others wait.
+
+    Args:
+        connection: In autocommit, with the schema as its search path.
+
+    Raises:
+        SchemaError: The tables belong to a newer procrastinate.
+    """
+    # A session lock, taken before the transaction: a transaction that waited for the lock would not see the tables that
+    # another one created.
+    await connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+    try:
+        async with connection.transaction():
+            migrations, last = _migrations(), await _last_migration(connection)
+            newest = max(migrations)
+            if last is not None and last > newest:
+                raise SchemaError(f"the queue in {location} belongs to a newer procrastinate; install that version")
+            if last is None:
+                await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)))
+                await connection.execute(SchemaManager.get_schema())
+                await connection.execute("CREATE TABLE diarist_queue (last_migration text NOT NULL)")
+                await connection.execute("INSERT INTO diarist_queue VALUES (%s)", [newest])
+            else:
+                for name in sorted(name for name in migrations if name > last):
+                    await connection.execute(migrations[name])
+                await connection.execute("UPDATE diarist_queue SET last_migration = %s", [newest])
+    finally:
+        await connection.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+async def _last_migration(connection: Connection) -> str | None:
+    """Return the name of the last migration; None if there are no tables yet."""
+    there = await (await connection.execute("SELECT to_regclass('diarist_queue')")).fetchone()
+    if there is None or there[0] is None:
+        return None
+    row = await (await connection.execute("SELECT last_migration FROM diarist_queue")).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _migrations() -> dict[str, LiteralString]:
+    """Return the migrations of the installed procrastinate; their names sort by age."""
+    files = Path(SchemaManager.get_migrations_path()).glob("*.sql")
+    return {file.stem: cast(LiteralString, file.read_text(encoding="utf-8")) for file in files}

@@ -22,7 +22,7 @@ from diarist.messages import (
     ToolResultPart,
 )
 from diarist.processors import CompatRule, ProviderHistoryCompat
-from diarist.processors.errors.compat_rules import (
+from diarist.processors.builtin.provider_history_compat import (
     MAX_ID_LENGTH,
     drop_orphaned_item_ids,
     repair_tool_ids,

@@ -1,1 +1,0 @@
-"""Processors that handle errors of the model's provider; ``diarist.processors`` exports them."""
