@@ -213,6 +213,7 @@ class RunContext(Generic[D]):
         edits_in_place: True if a hook, a callback or a tool may change messages in place. If False, the run shares
             remembered messages with other runs, and memory does not look for changes between two steps.
         on_divergence: What to do if the input leaves the active branch of the thread.
+        waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         renamed: Ids that memory gave to input messages in place of generated ones, by these.
         usage: Tokens of the model calls that processors made.
@@ -232,6 +233,7 @@ class RunContext(Generic[D]):
     guarded: bool = False
     edits_in_place: bool = True
     on_divergence: Literal["branch", "append", "error"] = "branch"
+    waits_for: str = ""
     made: frozenset[str] = frozenset()
     renamed: dict[str, str] = field(default_factory=dict[str, str])
     report: MemoryReport = field(default_factory=MemoryReport)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import suppress
 from typing import Any
 
@@ -235,6 +236,15 @@ class Broken(InMemoryStorage):
 
     how: str = ""
 
+    def __init__(self, *, fails_at: str = "") -> None:
+        super().__init__()
+        self._fails_at = fails_at
+
+    async def existing_ids(self, *args: Any, **options: Any) -> Any:
+        if self._fails_at == "existing_ids":
+            await self._fail()
+        return await super().existing_ids(*args, **options)
+
     async def _fail(self) -> None:
         if self.how == "away":
             raise StorageError("the database is away")
@@ -242,7 +252,8 @@ class Broken(InMemoryStorage):
             await asyncio.Event().wait()
 
     async def begin_run(self, *args: Any, **options: Any) -> Any:
-        await self._fail()
+        if not self._fails_at:
+            await self._fail()
         return await super().begin_run(*args, **options)
 
     async def append_messages(self, *args: Any, **options: Any) -> Any:
@@ -287,13 +298,106 @@ async def test_a_failure_in_the_middle_lets_the_turn_go_on() -> None:
     assert await texts(memory) == ["How is Rome?", "", "Sunny."]
 
 
-async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["away", "silent"])
+async def test_a_failure_after_the_run_began_leaves_the_thread_free(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+    storage = Broken(fails_at="existing_ids")
+    memory = Memory(storage=storage, thread_wait=5)
+    async with memory.turn(thread="t") as turn:
+        storage.how = how
+        failed = turn.run_id
+        assert (await turn.prompt(ASKED)).degraded
+        storage.how = ""
+        monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 30)
+        await turn.commit([*ASKED, *SAID])
+    assert not turn.degraded
+    await memory.settled()
+    run = await storage.get_run(failed)
+    assert run is None or run.state == "discarded"
+    assert await texts(memory) == ["How is Rome?", "Sunny."]
+
+
+async def test_messages_may_be_corrected_after_a_mistake() -> None:
+    memory = Memory(storage=InMemoryStorage(), thread_wait=5)
+    await memory.messages.save([{"role": "user", "content": "Forget me", "id": "m1"}], thread="t")
+    await memory.forget(message_ids=["m1"], thread="t")
+    async with memory.turn(thread="t") as turn:
+        with pytest.raises(InputError):
+            await turn.prompt([{"role": "user", "content": "Forget me", "id": "m1"}])
+        asked = user("Hello")
+        await turn.prompt(asked)
+        asked += SAID
+    assert await texts(memory) == ["Hello", "Sunny."]
+
+
+async def test_a_turn_that_is_never_ended_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.run_recorder.RUN_TTL", 0.1)
+    memory = Memory(storage=InMemoryStorage(), thread_wait=5)
+    turn = memory.turn(thread="t")
+    await turn.prompt(ASKED)
+    del turn
+    gc.collect()
+    await memory.messages.save("Next", thread="t")
+    assert await texts(memory) == ["How is Rome?", "Next"]
+
+
+async def test_turns_of_one_thread_that_overlap_are_both_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
     memory = observational(InMemoryStorage())
+    second = memory.turn(thread="t")
+    async with memory.turn(thread="t") as first:
+        await first.prompt(ASKED)
+        assert first.run_id in (await second.prompt(user("Me too"))).degraded
+        ending = asyncio.create_task(second.commit([*user("Me too"), *SAID]))
+        for _ in range(3):  # longer than a storage may be silent
+            await asyncio.wait([ending], timeout=0.05)
+    await ending
+    assert await texts(memory) == ["How is Rome?", "Me too", "Sunny."]
+    assert not second.degraded
+
+
+async def test_work_for_another_thread_is_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+    storage = Broken()
+    memory = observational(storage)
+    done = asyncio.Event()
+    memory._background.start("thread:other:observation", done.wait)
+    storage.how = "silent"
+    async with memory.turn(thread="t") as turn:
+        assert "did not answer" in (await turn.prompt(ASKED)).degraded
+        storage.how = ""
+    done.set()
+
+
+async def test_a_turn_may_add_to_a_thread_that_its_history_does_not_continue() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    await memory.messages.save(
+        [*ASKED, *SAID, *user("And Oslo?"), {"role": "assistant", "content": "Cold."}], thread="t"
+    )
+    async with memory.turn(thread="t", on_divergence="append") as turn:
+        given = [*ASKED, *SAID, *user("And Paris?")]
+        await turn.prompt(given)
+        given += [{"role": "assistant", "content": "Mild."}]
+    said = ["How is Rome?", "Sunny.", "And Oslo?", "Cold.", "And Paris?", "Mild."]
+    assert await texts(memory) == said
+
+
+async def test_a_long_history_is_matched_by_what_was_said() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    given = [message for number in range(200) for message in (*user(f"{number % 3}"), *SAID)] + user("Last")
+    async with memory.turn(thread="t") as turn:
+        first = await turn.prompt(given)
+        second = await turn.prompt([dict(message) for message in given])
+        assert first.ids == second.ids
+
+
+async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = observational(InMemoryStorage(), thread_wait=0.1)
     async with memory.turn(thread="t") as first:
         await first.prompt(ASKED)
         monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
         async with memory.turn(thread="t") as second:
-            assert "did not answer" in (await second.prompt(user("Me too"))).degraded
+            assert "is live" in (await second.prompt(user("Me too"))).degraded
     strict = observational(memory.storage, thread_wait=0)
     async with strict.turn(thread="t") as first:
         await first.prompt(ASKED)

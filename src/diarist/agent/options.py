@@ -77,24 +77,42 @@ class RunOptions(TypedDict, total=False):
 class CallOptions(RunOptions, total=False):
     """Options of ``generate`` and ``stream``; they override ``Agent(default_options=...)``.
 
-    ``thread``: an id; a ``ThreadRef``, with title and metadata for a new thread; or a ``Thread``, which includes its
-    resource. Without it, memory does nothing. ``resource``: the owner of the thread; without it, the thread belongs to
-    no resource and shares nothing with others. ``read_only``, ``last_messages`` and ``semantic_recall`` take the place
-    of memory's own options: True stores nothing of this call; a number of messages, or False; and True or False.
-    ``on_divergence``: for an input that has a history and does not continue the thread, as when the client edits a
-    question or wants another answer: ``"branch"`` (the default) goes back to where they part and supersedes the rest,
-    ``"append"`` supersedes nothing and stores what is new at the end, ``"error"`` raises InputError.
-    ``deps`` and ``request_context`` are passed to tools and processors. ``max_steps``: limit of model calls in one run
-    (5).
-    ``max_processor_retries``: retries per step that processors may ask for; if unset, asking for one blocks the run.
-    ``prepare_step``: called before each model call, after all processors.
-    ``input_processors``, ``output_processors``, ``error_processors`` and
-    ``processors`` replace the agent's lists for this call; memory's processors stay around them. ``extra_processors``
-    are added to ``processors`` instead. ``output_type``: a Pydantic model, dataclass, TypedDict or JSON schema for the
-    answer. ``stop_when``: functions of the steps so far; the run ends when one returns True. ``cancel``: a
-    ``CancelSignal``. ``on_stop``: ``"drop"`` or ``"keep"`` the text of an unfinished answer if the run is cancelled.
-    ``on_step_finish`` is called with each finished step. At the end, one of three is called: ``on_finish`` with the
-    result, ``on_error`` with the error, or ``on_abort`` with the result of a cancelled run.
+    The conversation:
+        thread: An id; a ``ThreadRef``, with title and metadata for a new thread; or a ``Thread``, which includes its
+            resource. Without it, memory does nothing.
+        resource: The owner of the thread. Without it, the thread belongs to no resource and shares nothing.
+        read_only: True stores nothing of this call. Default: memory's setting, as for the next two.
+        last_messages: Number of raw messages in the prompt; False for none.
+        semantic_recall: Whether to recall earlier messages by meaning.
+        on_divergence: For an input with a history that does not continue the thread, as when the client edits a
+            question or wants another answer. ``"branch"`` (default) goes back to where they part and supersedes the
+            rest; ``"append"`` supersedes nothing and stores what is new at the end; ``"error"`` raises InputError.
+
+    The model:
+        model, model_settings, provider_options: As for ``Agent``.
+        tool_choice: ``"auto"`` (default), ``"none"``, ``"required"``, or the name of a tool.
+        active_tools: Names of the tools that the model may call. Default: all.
+        output_type: A Pydantic model, dataclass, TypedDict or JSON schema for the answer.
+
+    The run:
+        deps: Passed to tools and processors.
+        request_context: Values for this call, passed to tools and processors.
+        max_steps: Limit of model calls. Default 5.
+        stop_when: Functions of the steps so far; the run ends when one returns True.
+        cancel: A ``CancelSignal``.
+        on_stop: ``"drop"`` or ``"keep"`` the text of an unfinished answer if the run is cancelled.
+
+    Processors:
+        input_processors, output_processors, error_processors, processors: Replace the agent's lists for this call;
+            memory's processors stay around them.
+        extra_processors: Added to ``processors``.
+        prepare_step: Called before each model call, after all processors.
+        max_processor_retries: Retries per step that processors may ask for; if unset, asking for one blocks the run.
+
+    Callbacks:
+        on_step_finish: Called with each finished step.
+        on_finish, on_error, on_abort: One of them is called at the end, with the result, the error, or the result of a
+            cancelled run.
     """
 
     deps: Any

@@ -84,9 +84,8 @@ class HistoryProcessor(Processor[Any]):
         """Return the last messages, starting with a user message; none if ``last_messages`` is 0. ``upto``: only
         messages up to this ``seq``.
 
-        The start depends on the thread alone, and moves in hops to row numbers that are multiples of 30% of the limit.
-        The user message is searched for only among the rows that all windows of one hop share, so later rows do not
-        move it.
+        The start moves only once in a number of rows, 30% of the limit, so that the prompt's beginning stays the same
+        in between. It depends on the thread alone.
         """
         if not self._last:
             return []

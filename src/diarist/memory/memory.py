@@ -408,6 +408,7 @@ class Memory:
         read_only: bool | None = None,
         last_messages: int | Literal[False] | None = None,
         semantic_recall: bool | None = None,
+        on_divergence: Literal["branch", "append", "error"] = "branch",
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
         deps: Any = None,
@@ -421,8 +422,10 @@ class Memory:
                 default of ``model``.
             model: A model, or its id, for the Observer, the Reflector and titles, if they have none of their own.
             read_only, last_messages, semantic_recall: In place of memory's own options, for this turn.
+            on_divergence: As for a call of an agent: what to do if the given history does not continue the thread.
             fail_open: True: a failure of memory is never raised into the loop. The given messages are then sent alone,
-                within a second, and ``degraded`` says why. False: it is raised.
+                within a second, and ``degraded`` says why; the end of the turn tries to store them once more. False: it
+                is raised.
             on_event: Receives memory's ``data-om-*`` events.
             deps: Passed to memory's tools.
 
@@ -442,9 +445,11 @@ class Memory:
         return Turn(
             pipeline=self._pipeline(called, options),
             background=self._background,
+            jobs=[self._addressing.logs.job_name(ref.id, owner, each) for each in ("observation", "reflection")],
             model=called,
             thread=ref,
             resource=owner,
+            on_divergence=on_divergence,
             fail_open=fail_open,
             on_event=on_event,
             deps=deps,
@@ -597,6 +602,7 @@ class SyncMemory:
         read_only: bool | None = None,
         last_messages: int | Literal[False] | None = None,
         semantic_recall: bool | None = None,
+        on_divergence: Literal["branch", "append", "error"] = "branch",
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
         deps: Any = None,
@@ -610,6 +616,7 @@ class SyncMemory:
             read_only=read_only,
             last_messages=last_messages,
             semantic_recall=semantic_recall,
+            on_divergence=on_divergence,
             fail_open=fail_open,
             on_event=on_event,
             deps=deps,

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
@@ -29,13 +30,21 @@ _NEWEST = 100
 
 
 async def open_run(
-    storage: Storage, run_id: str, thread: Thread, *, wait: float, ttl: float = RUN_TTL, guarded: bool = False
+    storage: Storage,
+    run_id: str,
+    thread: Thread,
+    *,
+    wait: float,
+    ttl: float = RUN_TTL,
+    guarded: bool = False,
+    on_wait: Callable[[str], object] | None = None,
 ) -> Run:
     """Begin a run once no other run of the thread is live. A cancelled call leaves no run.
 
     Args:
         wait: Seconds to wait for another run to end.
         ttl, guarded: As for ``Storage.begin_run``.
+        on_wait: Called with the reason before each wait.
 
     Raises:
         ThreadBusyError: Another run of the thread did not end in time.
@@ -51,7 +60,7 @@ async def open_run(
                 _begin(storage, run_id, thread, ttl, guarded), lambda run: end_run(storage, run, "discarded")
             )
         except ThreadBusyError as error:
-            left = deadline - time.monotonic()
+            left, reason = deadline - time.monotonic(), str(error)
             if left <= 0:
                 raise ThreadBusyError(
                     f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
@@ -62,6 +71,8 @@ async def open_run(
             if found is not None and (is_own_resource(thread.resource_id) or is_own_resource(found.resource_id)):
                 check_owner(found, thread.resource_id)
             raise
+        if on_wait is not None:
+            on_wait(reason)
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(pause * 2, _LONGEST_WAIT)
 
@@ -85,6 +96,9 @@ def check_owner(thread: Thread, resource_id: str) -> None:
 async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guarded: bool) -> Run:
     try:
         return await storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded)
+    except asyncio.CancelledError:  # a loop that ends cancels this task as well; the run may have begun
+        await shield_until_done(_discard_if_begun(storage, run_id), hurried=True)
+        raise
     except (ConflictError, ThreadBusyError):
         raise
     except StorageError:  # perhaps only the reply was lost
@@ -95,16 +109,23 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guar
         raise
 
 
+async def _discard_if_begun(storage: Storage, run_id: str) -> None:
+    run = await storage.get_run(run_id)
+    if run is not None and run.state == "live":
+        await storage.finish_run(run, "discarded")
+
+
 class Heartbeat:
-    """Renews a run three times per ``ttl`` seconds, until ``end``.
+    """Renews a run three times per ``ttl`` seconds, until ``end``, or until ``owner`` is garbage.
 
     It starts as a timer and creates a task only for the first renewal, because most runs end earlier.
     """
 
-    def __init__(self, storage: Storage, run: Run, ttl: float) -> None:
+    def __init__(self, storage: Storage, run: Run, ttl: float, owner: object) -> None:
         self._storage = storage
         self._run = run
         self._ttl = ttl
+        self._owner = weakref.ref(owner)
         # The loop keeps cancelled timers with their context for a while. An empty context keeps no messages alive.
         self._timer = asyncio.get_running_loop().call_later(ttl / 3, self._begin, context=Context())
         self._task: asyncio.Task[None] | None = None
@@ -113,7 +134,7 @@ class Heartbeat:
         self._task = asyncio.create_task(self._beat())
 
     async def _beat(self) -> None:
-        while True:
+        while self._owner() is not None:
             try:
                 await self._storage.heartbeat(self._run, ttl=self._ttl)
             except RunLostError:

@@ -108,11 +108,18 @@ class RunRecorder:
                 check_owner(found, thread.resource_id)
         else:
             self._run = await open_run(
-                self._storage, context.run_id, thread, wait=self._thread_wait, ttl=RUN_TTL, guarded=context.guarded
+                self._storage,
+                context.run_id,
+                thread,
+                wait=self._thread_wait,
+                ttl=RUN_TTL,
+                guarded=context.guarded,
+                on_wait=partial(setattr, context, "waits_for"),
             )
+            context.waits_for = ""
             context.on_end(partial(self._end, context))
             context.on_approval(self._approve)
-            self._heartbeat = Heartbeat(self._storage, self._run, RUN_TTL)
+            self._heartbeat = Heartbeat(self._storage, self._run, RUN_TTL, context)
         await self._take_in(context, thread.id)
 
     async def _take_in(self, context: RunContext[object], thread_id: str) -> None:

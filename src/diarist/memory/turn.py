@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
@@ -167,16 +167,19 @@ class Turn:
         *,
         pipeline: Pipeline,
         background: Background,
+        jobs: Sequence[str],
         model: Model,
         thread: ThreadRef,
         resource: str,
+        on_divergence: Literal["branch", "append", "error"],
         fail_open: bool,
         on_event: Callable[[DataChunk], object] | None,
         deps: Any,
     ) -> None:
         self._processors = pipeline
-        self._background = background
+        self._background, self._jobs = background, jobs
         self._model = model
+        self._on_divergence: Literal["branch", "append", "error"] = on_divergence
         self._thread, self._resource, self._deps = thread, resource, deps
         self._fail_open = fail_open
         self._on_event = on_event
@@ -185,6 +188,9 @@ class Turn:
         self._given: MessageInput | None = None
         self._tools: dict[str, Tool] = {}
         self._ended = False
+        self._failed = False
+        """Memory failed before the run began: the turn goes on without it, and tries again at its end."""
+        self._late: asyncio.Task[None] | None = None
         self.degraded = ""
         self._begin()
 
@@ -200,6 +206,7 @@ class Turn:
             cancel=CancelSignal(),
             thread=self._thread,
             resource_id=self._resource,
+            on_divergence=self._on_divergence,
             edits_in_place=False,
         )
         self._pipeline = self._processors.start(self._context)
@@ -253,10 +260,19 @@ class Turn:
         given = self._take(messages)
         if not given.messages:
             raise InputError("there is nothing to answer: all messages are system messages")
-        if self._added and not self._opened:  # memory failed at the first call: the turn goes on without it
+        if self._failed:
             return self._view(given, None)
         self.degraded = self._events.failure = ""
-        done = await self._attempt(self._prepare(given.system))
+        try:
+            done = await self._attempt(self._prepare(given.system))
+            self._failed = not done and not self._opened
+        except BaseException:
+            if not self._opened:  # the caller may correct the messages
+                self._known, self._asked = [], set()
+            raise
+        finally:
+            if not self._opened:
+                self._abandon_run()
         return self._view(given, self._request.prompt if done and self._request is not None else None)
 
     async def commit(self, messages: MessageInput | None = None) -> None:
@@ -274,10 +290,8 @@ class Turn:
         given = self._given if messages is None else messages
         if given is not None:
             self._take(given)
-            failed_before = bool(self._added) and not self._opened
-            if failed_before:  # now it may work
-                self._begin()
-            await self._attempt(self._store(), bounded=failed_before)
+            self.degraded = ""
+            await self._attempt(self._store(), bounded=self._failed, for_thread=True)
         await self._end("committed")
 
     async def discard(self) -> None:
@@ -321,20 +335,27 @@ class Turn:
         last of these."""
         given = to_messages(messages)
         self._given = messages
-        places, folded = _with_results([message for message in given if message.role != "system"])
-        known, keys, by_id = self._known, [_key(message) for message in self._known], {m.id: m for m in self._known}
+        folded_places, folded = _with_results([message for message in given if message.role != "system"])
+        known, ids = self._known, {message.id for message in self._known}
+        equal: dict[object, deque[int]] = defaultdict(deque)
+        for place, message in enumerate(known):
+            equal[_key(message)].append(place)
         at, last = 0, -1
         for place, message in enumerate(folded):
-            if message.id in by_id:
+            if message.id in ids:
                 last = place
-            elif (key := _key(message)) in keys[at:]:
-                at = keys.index(key, at) + 1
+                continue
+            places = equal[_key(message)]
+            while places and places[0] < at:
+                places.popleft()
+            if places:
+                at = places.popleft() + 1
                 message.id, last = known[at - 1].id, place
         latest = {message.id: message for message in folded}
         self._known = [latest.get(message.id, message) for message in known] + folded[last + 1 if known else 0 :]
         if not known:
             self._asked = {message.id for message in folded}
-        at_place = iter(places)
+        at_place = iter(folded_places)
         ids = ["" if message.role == "system" else folded[next(at_place)].id for message in given]
         return _Given(ids, [m.text for m in given if m.role == "system" and m.text], folded)
 
@@ -432,6 +453,18 @@ class Turn:
 
     # -- the end, and failures
 
+    def _abandon_run(self) -> None:
+        """End a run that failed to begin, in the background, so that it does not hold the thread; prepare another."""
+        context, late = self._context, self._late
+
+        async def work() -> None:
+            if late is not None:
+                await asyncio.wait([late])
+            await context.end("discarded")
+
+        self._background.start(f"{context.run_id}:end", work)
+        self._begin()
+
     async def _end(self, outcome: Outcome) -> None:
         self._ended = True
         context = self._context
@@ -452,10 +485,13 @@ class Turn:
         if self._ended:
             raise InputError("this turn has ended; open another with memory.turn(...)")
 
-    async def _attempt(self, work: Coroutine[Any, Any, None], *, bounded: bool = True) -> bool:
+    async def _attempt(
+        self, work: Coroutine[Any, Any, None], *, bounded: bool = True, for_thread: bool = False
+    ) -> bool:
         """Do memory's work. With ``fail_open``, return False if it fails, or if ``bounded`` and it does not answer.
 
-        Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure.
+        Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure, and with
+        ``for_thread``, neither is waiting for another turn of the thread.
         """
 
         async def counted() -> None:
@@ -469,11 +505,13 @@ class Turn:
         try:
             waits = False
             while not (await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None))[0]:
-                waited, waits = waits, self._events.observing or self._background.busy
-                if not waited and not waits:
+                busy = self._context.waits_for
+                waited, waits = waits, self._events.observing or any(map(self._background.running, self._jobs))
+                if not waited and not waits and not (busy and for_thread):
                     task.cancel()
                     task.add_done_callback(_log_late_error)
-                    self._stand_aside(f"memory did not answer within {LONGEST_FAILURE:g} s")
+                    self._late = task
+                    self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
         except asyncio.CancelledError:
             await cancel_and_wait(task)

@@ -147,15 +147,18 @@ class Action(Enum):
 def decide_observation(sizes: Sizes, limits: Limits) -> Action:
     """Decide what to do about the raw rows.
 
-    Chunks are activated at ``message_tokens``. After that the provider must read again what stays. So chunks that are
-    less than half of the window wait for more, and chunks wait for notes of older rows, until ``block_tokens`` and then
-    while the Observer is at work. They do not wait if the provider's cache has expired, or if the Observer is backing
-    off.
+    With chunks of buffered notes:
+        - They are activated at ``message_tokens``. Then the provider must read the rest of the prompt again.
+        - So they wait while they cover less than half of the window, or while older rows have no notes yet: until
+          ``block_tokens``, and beyond it while the Observer is at work.
+        - They do not wait if the provider's cache has expired, or if the Observer is backing off.
 
-    Without chunks the turn waits only if the window has reached ``block_tokens`` (``message_tokens`` without buffering)
-    and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be activated yet, would
-    cause an Observer call at every step for little text. Notes of other threads are activated when that does not
-    invalidate a prompt cache, or when they cover at least ``message_tokens``.
+    Without chunks the turn waits for the Observer only if the window has reached ``block_tokens`` (``message_tokens``
+    without buffering) and enough rows may be observed. Otherwise a large pinned input, or a chunk that may not be
+    activated yet, would cause an Observer call at every step for little text.
+
+    Notes of other threads are activated when that does not invalidate a prompt cache, or when they cover at least
+    ``message_tokens``.
     """
     full = sizes.message_tokens >= limits.block_tokens
     if count := choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold):

@@ -3,7 +3,7 @@
 A turn loads the diary and the raw rows (``Window``). ``Turn.prepare`` runs before each model call: it decides, then
 activates, observes or reflects. At the end the turn is committed or discarded. The engine depends on messages with
 stable ids and numbers, a storage, an Observer, a Reflector and a clock, but not on the agent loop: a processor connects
-    it to that.
+it to that.
 """
 
 from __future__ import annotations

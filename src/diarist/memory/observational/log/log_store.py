@@ -7,10 +7,10 @@ import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from diarist.concurrency import acquire_or_release, being_cancelled, cancel_and_wait, shield_until_done
+from diarist.concurrency import being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
 from diarist.memory.observational.log.coverage import (
     Coverage,
@@ -28,7 +28,7 @@ logger = logging.getLogger("diarist")
 
 MAX_ATTEMPTS = 10
 OTHER_THREADS = "*"
-LEASE_TTL = 60.0
+LEASE_TTL, _SHORTEST_TTL = 60.0, 0.001
 _JITTER = 0.02
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
@@ -251,7 +251,7 @@ class LogStore:
             raise
         finally:
             if held:
-                await shield_until_done(self._let_go(held), hurried=being_cancelled())
+                await self._let_go(held, hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
@@ -264,7 +264,13 @@ class LogStore:
     async def _acquire(self, name: str, deadline: float) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
-            lease = await acquire_or_release(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
+            try:
+                lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
+            except asyncio.CancelledError:  # it may have been granted: acquire it again, for as short as possible
+                with suppress(StorageError):
+                    again = self._storage.acquire_lease(name, owner, ttl=_SHORTEST_TTL)
+                    await shield_until_done(again, hurried=True)
+                raise
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
@@ -280,16 +286,21 @@ class LogStore:
             except StorageError as error:
                 logger.warning("cannot renew the lease %s: %s", lease.name, error)
 
-    async def _let_go(self, held: Sequence[tuple[Lease, asyncio.Task[None]]]) -> None:
-        async def release(lease: Lease, renewal: asyncio.Task[None]) -> None:
-            await cancel_and_wait(renewal)
-            await self._release(lease)
+    async def _let_go(self, held: Sequence[tuple[Lease, asyncio.Task[None]]], *, hurried: bool) -> None:
+        for _, renewal in held:
+            renewal.cancel()
 
-        await asyncio.gather(*(release(lease, renewal) for lease, renewal in held))
+        async def release() -> None:
+            for lease, _ in held:
+                await self._release(lease)
 
-    async def _release(self, lease: Lease | None) -> None:
-        if lease is None:
-            return
+        try:
+            await shield_until_done(release(), hurried=hurried)
+        except asyncio.CancelledError:  # a loop that ends cancels the release as well: do it again
+            await shield_until_done(release(), hurried=True)
+            raise
+
+    async def _release(self, lease: Lease) -> None:
         try:
             await self._storage.release_lease(lease)
         except StorageError as error:
