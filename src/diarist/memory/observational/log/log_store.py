@@ -116,10 +116,7 @@ class LogStore:
         run_id: str | None,
     ) -> tuple[ObservationLog, list[Message]]:
         key = self.key(thread_id, resource_id)
-        # Look the method up on the class: a user's wrapper may forward it to the inner storage with ``__getattr__``,
-        # which would bypass the wrapper's own ``get_log`` and ``list_messages``.
-        kind = type(self._storage) if hasattr(type(self._storage), "log_and_messages") else Storage
-        log, rows = await kind.log_and_messages(self._storage, key, rows_of, ranges, run_id=run_id)
+        log, rows = await self._storage.log_and_messages(key, rows_of, ranges, run_id=run_id)
         return log or self._empty(key, resource_id), rows
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
