@@ -243,9 +243,6 @@ class LogStore:
                     held.append((lease, asyncio.create_task(self._renew(lease))))
                     mine.append(thread_id)
             yield mine
-        except GeneratorExit:  # the coroutine was dropped and can await nothing: the leases expire by themselves
-            held.clear()
-            raise
         finally:
             if held:
                 await shield_until_done(self._let_go(held), hurried=being_cancelled())
