@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.exceptions import ConfigError, DiaristError, InputError, ThreadBusyError
-from diarist.storage import InMemoryStorage, SQLiteStorage, Thread
+from diarist.messages import TextPart
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.records import own_resource
 from diarist.testing import ScriptedModel
 from tests.scenarios.kit import answering, failing, observational, observer, raw_rows, talk, words
@@ -55,11 +58,25 @@ def test_contradictions_are_refused_by_name(options: dict[str, Any], name: str) 
         ("memory.db", r"such as SQLiteStorage\('memory.db'\)"),
         (Path("memory.db"), r"SQLiteStorage\(PosixPath\('memory.db'\)\)"),
         (SQLiteStorage, r"such as SQLiteStorage\('memory.db'\) .* not <class"),
+        (SimpleNamespace(**dict.fromkeys(Storage.__abstractmethods__, print)), "must be a subclass of .*Storage"),
     ],
 )
 def test_a_wrong_storage_is_refused_with_the_remedy(storage: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Memory(storage=storage)
+
+
+async def test_a_turn_reads_what_a_subclass_of_a_storage_reads() -> None:
+    class Redacting(InMemoryStorage):
+        async def list_messages(self, *args: Any, **options: Any) -> list[Message]:
+            rows = await super().list_messages(*args, **options)
+            return [replace(row, parts=[TextPart(text=row.text.replace("4711", "****"))]) for row in rows]
+
+    model = answering()
+    agent = Agent(model=model, memory=observational(Redacting()))
+    await agent.generate("my pin is 4711", thread="t")
+    await agent.generate("hello", thread="t")
+    assert "my pin is ****" in model.requests[-1].text
 
 
 def test_options_are_named() -> None:

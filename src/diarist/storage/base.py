@@ -447,10 +447,12 @@ class SearchStorage(ABC):
         """
 
 
-def checked_storage(value: Storage) -> Storage:
+def checked_storage(value: object) -> Storage:
     """Return ``value``. Raises ConfigError if it is not a storage."""
-    methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
-    if methods and all(callable(getattr(value, name, None)) for name in methods):  # also for wrappers
+    if isinstance(value, Storage):
         return value
     made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
-    raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")
+    raise ConfigError(
+        f"storage must be a Storage, such as {made} from diarist.storage, not {value!r};"
+        " a class of your own must be a subclass of diarist.storage.Storage"
+    )
