@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -23,6 +24,7 @@ _GLANCE = 1.0
 @dataclass(eq=False, slots=True)
 class _Job:
     loop: asyncio.AbstractEventLoop
+    process: int = field(default_factory=os.getpid)
     done: Future[None] = field(default_factory=Future[None])
     task: asyncio.Task[None] | None = None
 
@@ -103,10 +105,10 @@ class Background:
             return [name for name in list(self._jobs) if self._alive(name)]
 
     def _alive(self, name: str) -> bool:
-        """Return False for a job on a closed or stopped loop: it may never end. If such a job does continue,
-        compare-and-set protects the logs against a late save."""
+        """Return False for a job on a closed or stopped loop, since it may never end, and after a fork for a job of the
+        parent. If such a job does continue, compare-and-set protects the logs against a late save."""
         job = self._jobs.get(name)
-        if job is not None and not job.loop.is_running():
+        if job is not None and not (job.process == os.getpid() and job.loop.is_running()):
             del self._jobs[name]
             return False
         return job is not None
