@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from diarist.exceptions import ConflictError, ThreadBusyError
+from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.events import Emit
@@ -147,7 +147,11 @@ class _Observing:
     async def run(self) -> None:
         """See ``observe_now``."""
         turn = self._turn
-        await turn.settled()
+        if not await turn.settled():
+            raise DiaristError(
+                "background work on this diary runs on the event loop of this thread, which a synchronous call blocks; "
+                "use 'await memory.diary.observe(...)'"
+            )
         if self._thread_id is not None:
             await self._observe_until_done()
             if not self._busy:
