@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import cache
 from types import MethodType
 from typing import Any, Literal, cast
@@ -22,6 +23,7 @@ from diarist.messages import (
     TextPart,
     ToolPart,
     copy_message,
+    parse_time,
     too_deep,
     utc_now,
 )
@@ -370,19 +372,19 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         entry = cast(Mapping[str, Any], dump(exclude_none=True))
     if not isinstance(cast(Any, entry), Mapping):
         raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")
+    created_at = _to_time(entry.get("created_at"), index)
     if "parts" in entry:
         try:
-            message = Message.from_dict(entry)
+            message = Message.from_dict({**entry, "created_at": None})
         except InputError as error:
             raise InputError(f"message {index}: {error}") from error
         if wrong := flaw(message):
             raise InputError(f"message {index}: {wrong}")
-        if message.created_at is None:
-            message.created_at = utc_now()
+        message.created_at = created_at
         return message
     role, content = entry.get("role"), entry.get("content")
     if role == "tool":
-        return Message(role="tool", parts=[_to_result(entry, content, index)])
+        return Message(role="tool", parts=[_to_result(entry, content, index)], created_at=created_at)
     if role not in ("system", "user", "assistant"):
         raise InputError(f"message {index}: role must be system, user, assistant or tool, not {role!r}")
     calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
@@ -395,10 +397,23 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         parts = list(calls)
     else:
         raise InputError(f"message {index}: content must be a text or a list of parts, not {type(content).__name__}")
-    message = Message(role=role, parts=parts)
+    message = Message(role=role, parts=parts, created_at=created_at)
     if entry.get("id"):
         message.id = str(entry["id"])
     return message
+
+
+def _to_time(value: Any, index: int) -> datetime:
+    if value is None:
+        return utc_now()
+    moment = value if isinstance(value, datetime) else parse_time(value)
+    if moment is None:
+        raise InputError(
+            f"message {index}: created_at must be a time in ISO 8601, such as '2024-03-05T09:00:00Z', not {value!r}"
+        )
+    if moment.tzinfo is None:
+        raise InputError(f"created_at of message {index} needs a time zone: {value!r}")
+    return moment
 
 
 def _to_call(call: Any, index: int) -> ToolPart:

@@ -19,13 +19,12 @@ from typing import cast
 import orjson
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import parse_time
 from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
 from diarist.memory.transfer.jsonb import read_json
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content
 from diarist.memory.transfer.mastra_diary import Covered, MastraDiary
 from diarist.memory.transfer.thread_writer import PAGE
-from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, too_deep
+from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, parse_time, too_deep
 from diarist.storage.records import Hints, ObservationLog, Source, Thread, own_resource
 
 _MAGIC = b"SQLite format 3\0"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from diarist.memory.conversations.building import parse_time
 from diarist.memory.observational.log.coverage import RowsDigest
 from diarist.memory.observational.log.transitions import cycle_id, derive_hints
 from diarist.memory.transfer.jsonb import read_json
-from diarist.messages import Message
+from diarist.messages import Message, parse_time
 from diarist.storage.records import Hints, Observation, ObservationLog, Source
 from diarist.tokens import default_counter
 
