@@ -34,6 +34,11 @@ Source = Literal["input", "memory", "response", "context"]
 MessageInput = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
 """The input of a call: a text, a message, an OpenAI-style dictionary, or a list of these."""
 
+_CHAT_FORM = (
+    "use the form of chat completions: content parts {'type': 'text', 'text': ...} and {'type': 'image_url', ...}, "
+    "calls in tool_calls of an assistant message, and results in messages of role tool"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
@@ -385,6 +390,10 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
     role, content = entry.get("role"), entry.get("content")
     if role == "tool":
         return Message(role="tool", parts=[_to_result(entry, content, index)], created_at=created_at)
+    if role is None and "type" in entry:
+        raise InputError(f"message {index}: cannot read an item of type {entry['type']!r}; {_CHAT_FORM}")
+    if role == "developer":  # OpenAI's newer name for it
+        role = "system"
     if role not in ("system", "user", "assistant"):
         raise InputError(f"message {index}: role must be system, user, assistant or tool, not {role!r}")
     calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
@@ -448,4 +457,4 @@ def _to_part(part: Any, index: int) -> Part:
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return FilePart(media_type="image/*", url=url)
         case _:
-            raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}")
+            raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}; {_CHAT_FORM}")
