@@ -239,7 +239,10 @@ def test_everything_else_is_an_input_error(value: Any) -> None:
             "cannot read the content part.*input_text",
         ),
         ({"type": "function_call", "call_id": "c", "name": "look"}, "cannot read an item of type 'function_call'"),
-        ({"type": "function_call_output", "call_id": "c", "output": "a"}, "cannot read an item of type 'function_call_output'"),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": "a"},
+            "cannot read an item of type 'function_call_output'",
+        ),
     ],
 )
 def test_items_of_the_responses_api_are_refused_with_the_form_to_use(entry: Any, says: str) -> None:
