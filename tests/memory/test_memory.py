@@ -13,6 +13,7 @@ import pytest
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.exceptions import ConfigError, DiaristError, InputError, ThreadBusyError
 from diarist.messages import TextPart
+from diarist.models import providers
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.records import own_resource
 from diarist.testing import ScriptedModel
@@ -128,9 +129,30 @@ def test_with_its_key_the_default_model_observes(
         memory=Memory(storage=storage, observational_memory=ObservationalMemoryConfig(model=choice)),
     )
     assert caplog.messages == [
-        "Observer: no model is configured, google/gemini-2.5-flash is used",
-        "Reflector: no model is configured, google/gemini-2.5-flash is used",
+        f"{role}: no model is configured, google/gemini-2.5-flash is the default since {key} is set; to choose another "
+        "model, pass observational_memory=ObservationalMemoryConfig(model=...)"
+        for role in ("Observer", "Reflector")
     ]
+
+
+async def test_without_the_package_of_the_default_model_the_agents_own_observes(
+    storage: InMemoryStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", "not-a-key")
+    monkeypatch.setattr(providers, "find_spec", lambda name: None)
+    model = ScriptedModel(lambda r: "- 🔴 a note of it" if "<transcript>" in r.text else "Noted.")
+    memory = Memory(storage=storage, observational_memory=True)
+    agent = Agent(model=model, memory=memory)
+    for _ in range(3):
+        await agent.generate(words("long", 15_000), thread="t")
+    assert any("<transcript>" in request.text for request in model.requests)
+    assert caplog.messages[0] == (
+        "Observer: the agent's own scripted/model is used: google/gemini-2.5-flash is the default since GOOGLE_API_KEY "
+        "is set, but 'google' needs a package: pip install 'diarist[google]'; to choose another model, pass "
+        "observational_memory=ObservationalMemoryConfig(model=...)"
+    )
+    with pytest.raises(ConfigError, match=r"the Observer has no model: .* since GOOGLE_API_KEY is set, but .*model="):
+        await memory.diary.observe(thread="t")
 
 
 @pytest.mark.parametrize(

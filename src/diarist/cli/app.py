@@ -220,7 +220,7 @@ def observe(
         reporter = Reporter()
         reporter.start(observing)
         try:
-            with reporter.progress(observing.message_tokens) as move:
+            with reporter.progress(observing) as move:
                 asyncio.run(observing.run(move))
         except (KeyboardInterrupt, DiaristError) as error:
             reporter.broken(observing, error)

@@ -13,6 +13,7 @@ from diarist.evals.updates import Updates, measure_updates
 from diarist.exceptions import InputError
 from diarist.memory.observational.anchors import KINDS, AnchorKind
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
+from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.role_models import EXTRACTIVE, RoleModels
 from diarist.models.base import Model
 from diarist.tokens import default_counter
@@ -48,6 +49,8 @@ class Report:
             rows.append([self._name(name), f"{kept.tokens:,}", ratio, *shares, *dated])
         title = "Questions with all their evidence, %" if kinds else "Sizes"
         parts = [_table(title, heads, rows)]
+        if found.failed:
+            parts.insert(0, f"Failed: {len(found.failed)} batches have no notes; the first error: {found.failed[0]}")
         for who, label in _SPEAKERS.items():
             present: list[AnchorKind] = [kind for kind in KINDS if found.anchors[who, kind]]
             if present:
@@ -115,8 +118,6 @@ class Report:
             f"{100 * used.cached_tokens / max(1, used.input_tokens):.0f} % of its input cached; "
             f"{found.calls:,} calls, {found.seconds:.1f} s."
         )
-        if found.failed:
-            lines.append(f"Failed: {len(found.failed)} batches have no notes; the first error: {found.failed[0]}")
         return lines
 
 
@@ -129,7 +130,7 @@ async def evaluate_retention(
     window_tokens: int = 0,
     language: str | None = None,
     updates: bool = True,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Measure an Observer on a file of conversations.
 
@@ -145,6 +146,7 @@ async def evaluate_retention(
     Raises:
         InputError: The file is not a conversation in a known format, or has no messages.
         ConfigError: The model cannot be used.
+        ModelError, RoleError: The model failed at every batch, or no further batch would have notes.
     """
     found = read_evidence(path)[:conversations]
     if not found:
@@ -158,7 +160,9 @@ async def evaluate_retention(
         retention = await measure(
             found, role, batch_tokens=batch_tokens, window_tokens=window_tokens, progress=progress
         )
-        corrected = await measure_updates(role) if updates else None
+        if retention.failed and not retention.calls:
+            raise RoleError(f"no batch has notes; the first error: {retention.failed[0]}")
+        corrected = await measure_updates(role, progress=progress) if updates else None
     finally:
         await models.close()
     name = observer if isinstance(observer, str) else f"{observer.provider}/{observer.name}"
