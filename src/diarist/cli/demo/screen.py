@@ -144,6 +144,7 @@ def _event(event: Event) -> str:
     buffered = event.type == "data-om-buffering-end"
     came, went = ("bufferedTokens", "tokensBuffered") if buffered else ("observationTokens", "tokensObserved")
     return (
-        f"└ {'reflected: diary of' if reflection else 'observed:'} {data[went]:,} tokens → {data[came]:,} tokens "
-        f"{'' if reflection else 'of diary '}{'beside the turn ' if buffered else ''}in {data['durationMs']:,} ms"
+        f"└ {'reflected' if reflection else 'observed'}{' in the background' if buffered else ''}: "
+        f"{'diary of ' if reflection else ''}{data[went]:,} tokens → {data[came]:,} tokens "
+        f"{'' if reflection else 'of diary '}in {data['durationMs']:,} ms"
     )
