@@ -205,6 +205,10 @@ async def test_the_report_has_each_measure() -> None:
     text = report.text()
     for word in ("extractive notes", "raw tail", "one fact", "dates with year", "Invention", "Attribution", "Update"):
         assert word in text
+    assert text.startswith("Read: 2 conversations, 50 messages, 1,404 tokens.")
+    assert "all (61)  when (14)  one fact (41)" in text
+    assert "a built-in test of 20 corrections" in text
+    assert "anchor" not in text
     figures = json.loads(report.json())
     assert figures["kept"]["notes"]["questions"]["one fact"] > 0
     assert figures["questions"] == {"when": 14, "one fact": 41, "several facts": 6}

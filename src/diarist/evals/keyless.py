@@ -39,26 +39,30 @@ class Report:
         found = self.retention
         kinds = [None, *found.asked] if found.asked else []
         asked_dates = found.asked_dates > 0
-        heads = ["tokens", "ratio", *(kind or "all" for kind in kinds), *(["dates with year"] if asked_dates else [])]
-        rows = [["questions", f"{found.tokens:,}", "", *(f"{found.asked.total():,}" for _ in kinds[:1])]]
-        rows[0] += [f"{found.asked[kind]:,}" for kind in kinds if kind] + [str(found.asked_dates)] * asked_dates
+        heads = ["tokens", "ratio"]
+        heads += [f"{kind or 'all'} ({found.asked[kind] if kind else found.asked.total():,})" for kind in kinds]
+        heads += [f"dates with year ({found.asked_dates:,})"] * asked_dates
+        rows: list[list[str]] = []
         for name, kept in found.kept.items():
             shares = [f"{100 * found.share(name, kind):.1f}" for kind in kinds]
             dated = [f"{100 * kept.dates / found.asked_dates:.1f}"] if asked_dates else []
             ratio = f"{found.tokens / kept.tokens:.1f}" if kept.tokens else "-"
             rows.append([self._name(name), f"{kept.tokens:,}", ratio, *shares, *dated])
         title = "Questions with all their evidence, %" if kinds else "Sizes"
-        parts = [_table(title, heads, rows)]
+        read = f"Read: {found.conversations:,} conversations, {found.messages:,} messages, {found.tokens:,} tokens."
+        read += " In brackets: the number of questions or of details."
+        parts = [read, _table(title, heads, rows)]
         if found.failed:
             parts.insert(0, f"Failed: {len(found.failed)} batches have no notes; the first error: {found.failed[0]}")
         for who, label in _SPEAKERS.items():
             present: list[AnchorKind] = [kind for kind in KINDS if found.anchors[who, kind]]
             if present:
-                rows = [["in the messages", *(f"{found.anchors[who, kind]:,}" for kind in present)]]
+                heads = [f"{kind} ({found.anchors[who, kind]:,})" for kind in present]
+                rows = []
                 for name, kept in found.kept.items():
                     shares = [f"{100 * kept.anchors[who, kind] / found.anchors[who, kind]:.0f}" for kind in present]
                     rows.append([self._name(name), *shares])
-                parts.append(_table(f"Anchors of {label} that are kept, %", [*present], rows))
+                parts.append(_table(f"Details of {label} that are kept, %", heads, rows))
         parts.append("\n".join(self._sentences()))
         return "\n\n".join(parts)
 
@@ -101,8 +105,10 @@ class Report:
 
     def _sentences(self) -> list[str]:
         found = self.retention
-        lines = [f"Invention: {100 * len(found.invented) / max(1, found.lines):.1f} of 100 lines have an anchor that"]
-        lines[0] += f" no message has ({len(found.invented):,} of {found.lines:,})."
+        lines = [
+            f"Invention: {100 * len(found.invented) / max(1, found.lines):.1f} of 100 lines have a number, date, name "
+            f"or other detail that no message has ({len(found.invented):,} of {found.lines:,})."
+        ]
         if found.credited:
             right = found.credited - len(found.miscredited)
             lines.append(
@@ -110,7 +116,9 @@ class Report:
             )
         if self.updates:
             fresh = self.updates.cases - len(self.updates.stale)
-            lines.append(f"Update: the newest value stands in {fresh} of {self.updates.cases} corrections.")
+            lines.append(
+                f"Update: in a built-in test of {self.updates.cases} corrections, the newest value stands in {fresh}."
+            )
         used, size = found.usage, max(1, found.tokens)
         lines.append(
             f"Cost: {used.total_tokens / size:.2f} tokens of the Observer for each token that was read, "
