@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import struct
+import threading
 
 import pytest
 
+from diarist import Agent, Memory, Message, tool
 from diarist.counting import count_parts, message_tokens
-from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
+from diarist.messages import DataPart, FilePart, Part, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel, ToolCall
 from diarist.tokens import count_image, default_counter
 
 
@@ -57,3 +61,35 @@ def test_a_message_counts_with_what_was_sent_along() -> None:
 def test_text_counts_exactly() -> None:
     message = Message.user("The quick brown fox jumps over the lazy dog.")
     assert count_parts(message, default_counter()) == (10,)
+
+
+class ThreadCounter(WordCounter):
+    """Remembers the threads in which long texts were counted."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
+    def count(self, text: str) -> int:
+        if len(text) > 100_000:
+            self.threads.append(threading.current_thread())
+        return super().count(text)
+
+
+async def test_a_long_text_is_counted_beside_the_event_loop() -> None:
+    counter, text = ThreadCounter(), "x" * 1_000_000
+    memory = Memory(storage=InMemoryStorage(), token_counter=counter)
+
+    @tool
+    def read() -> str:
+        """Read the file."""
+        return text
+
+    agent = Agent(model=ScriptedModel(ToolCall("read", {}), text), tools=[read], memory=memory)
+    await agent.generate(text, thread="t")
+    await memory.messages.save(Message.user(text, id="m1"), thread="t")
+    await memory.messages.update("m1", thread="t", text=text + "!")
+    lines = [line async for line in memory.threads.export("t")]
+    await memory.threads.delete("t")
+    await memory.threads.import_all(lines)
+    assert len(counter.threads) >= 9
+    assert threading.current_thread() not in counter.threads

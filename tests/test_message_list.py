@@ -197,6 +197,7 @@ def test_a_views_list_is_the_readers_own() -> None:
         ("hi", ["user"], ["hi"]),
         ({"role": "assistant", "content": "a"}, ["assistant"], ["a"]),
         ([{"role": "user", "content": ["a", {"type": "text", "text": "b"}]}], ["user"], ["ab"]),
+        ({"role": "developer", "content": "a"}, ["system"], ["a"]),
         ((Message.user("a"), Message.system("b")), ["user", "system"], ["a", "b"]),
         ({"role": "user", "parts": [{"type": "text", "text": "stored"}]}, ["user"], ["stored"]),
     ],
@@ -228,3 +229,22 @@ def test_a_message_is_copied_but_keeps_its_id() -> None:
 def test_everything_else_is_an_input_error(value: Any) -> None:
     with pytest.raises(InputError):
         to_messages(value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            "cannot read the content part.*input_text",
+        ),
+        ({"type": "function_call", "call_id": "c", "name": "look"}, "cannot read an item of type 'function_call'"),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": "a"},
+            "cannot read an item of type 'function_call_output'",
+        ),
+    ],
+)
+def test_items_of_the_responses_api_are_refused_with_the_form_to_use(entry: Any, says: str) -> None:
+    with pytest.raises(InputError, match=f"message 1: {says}.*use the form of chat completions: .*tool_calls"):
+        to_messages([Message.user("hi"), entry])

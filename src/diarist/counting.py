@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Iterable
 
 from diarist.messages import FilePart, Message, Part, ReasoningPart, TextPart, ToolPart, as_text
 from diarist.tokens import TokenCounter, count_image
 
+_LONG = 20_000
+"""Characters of a message that is counted in a thread. Counting them takes up to 50 ms."""
+
 
 def count_parts(message: Message, counter: TokenCounter) -> tuple[int, ...]:
     """Return the tokens of each part. Counts the text of text and reasoning, the name, arguments and result of a tool
     part, and images by OpenAI's formula. Parts that are not sent to models have 0."""
     return tuple(_count(part, counter) for part in message.parts)
+
+
+async def count_messages(messages: Iterable[Message], counter: TokenCounter) -> None:
+    """Count the parts of messages. Long messages are counted in a thread, so that they do not block the event loop."""
+    for message in messages:
+        if sum(map(_length, message.parts)) > _LONG:
+            message.part_tokens = await asyncio.to_thread(count_parts, message, counter)
+        else:
+            message.part_tokens = count_parts(message, counter)
 
 
 def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> None:
@@ -39,6 +52,17 @@ def _count(part: Part, counter: TokenCounter) -> int:
         case FilePart():
             width, height = _size(part) if part.media_type.startswith("image/") else (None, None)
             return count_image(width, height)
+        case _:
+            return 0
+
+
+def _length(part: Part) -> int:
+    """Return the characters of a part, without the arguments of a call."""
+    match part:
+        case TextPart() | ReasoningPart():
+            return len(part.text)
+        case ToolPart():
+            return len(part.result_text)
         case _:
             return 0
 

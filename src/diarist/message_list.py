@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import cache
 from types import MethodType
 from typing import Any, Literal, cast
@@ -23,6 +24,7 @@ from diarist.messages import (
     ToolPart,
     copy_json,
     copy_message,
+    parse_time,
     too_deep,
     utc_now,
 )
@@ -32,6 +34,11 @@ Source = Literal["input", "memory", "response", "context"]
 
 MessageInput = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
 """The input of a call: a text, a message, an OpenAI-style dictionary, or a list of these."""
+
+_CHAT_FORM = (
+    "use the form of chat completions: content parts {'type': 'text', 'text': ...} and {'type': 'image_url', ...}, "
+    "calls in tool_calls of an assistant message, and results in messages of role tool"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,19 +367,23 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         entry = cast(Mapping[str, Any], dump(exclude_none=True))
     if not isinstance(cast(Any, entry), Mapping):
         raise InputError(f"message {index}: must be a Message or a dictionary, not {type(entry).__name__}")
+    created_at = _to_time(entry.get("created_at"), index)
     if "parts" in entry:
         try:
-            message = Message.from_dict(entry)
+            message = Message.from_dict({**entry, "created_at": None})
         except InputError as error:
             raise InputError(f"message {index}: {error}") from error
         if wrong := flaw(message):
             raise InputError(f"message {index}: {wrong}")
-        if message.created_at is None:
-            message.created_at = utc_now()
+        message.created_at = created_at
         return message
     role, content = entry.get("role"), entry.get("content")
     if role == "tool":
-        return Message(role="tool", parts=[_to_result(entry, content, index)])
+        return Message(role="tool", parts=[_to_result(entry, content, index)], created_at=created_at)
+    if role is None and "type" in entry:
+        raise InputError(f"message {index}: cannot read an item of type {entry['type']!r}; {_CHAT_FORM}")
+    if role == "developer":  # OpenAI's newer name for it
+        role = "system"
     if role not in ("system", "user", "assistant"):
         raise InputError(f"message {index}: role must be system, user, assistant or tool, not {role!r}")
     calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
@@ -385,10 +396,23 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         parts = list(calls)
     else:
         raise InputError(f"message {index}: content must be a text or a list of parts, not {type(content).__name__}")
-    message = Message(role=role, parts=parts)
+    message = Message(role=role, parts=parts, created_at=created_at)
     if entry.get("id"):
         message.id = str(entry["id"])
     return message
+
+
+def _to_time(value: Any, index: int) -> datetime:
+    if value is None:
+        return utc_now()
+    moment = value if isinstance(value, datetime) else parse_time(value)
+    if moment is None:
+        raise InputError(
+            f"message {index}: created_at must be a time in ISO 8601, such as '2024-03-05T09:00:00Z', not {value!r}"
+        )
+    if moment.tzinfo is None:
+        raise InputError(f"created_at of message {index} needs a time zone: {value!r}")
+    return moment
 
 
 def _to_call(call: Any, index: int) -> ToolPart:
@@ -423,4 +447,4 @@ def _to_part(part: Any, index: int) -> Part:
         case {"type": "image_url", "image_url": {"url": str(url)}}:
             return FilePart(media_type="image/*", url=url)
         case _:
-            raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}")
+            raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}; {_CHAT_FORM}")

@@ -8,12 +8,13 @@ providers use, with calls and results as separate parts.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import orjson
@@ -33,6 +34,11 @@ MAX_NESTING = 100
 Role = Literal["system", "user", "assistant", "tool"]
 ToolState = Literal["call", "result", "error", "denied"]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_UNITS = ((1e17, 1e3), (1e14, 1.0), (1e11, 1e-3), (1e8, 1e-6))  # nano, micro, milli, seconds
+_EPOCH_END = 1e19
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
 
 def new_id(prefix: str) -> str:
     """Return a new id such as ``msg_0199c1f0a3b17f4c2a9d…``: 48 bits of time (milliseconds), then 80 random bits."""
@@ -42,6 +48,33 @@ def new_id(prefix: str) -> str:
 def utc_now() -> datetime:
     """Return the current time, with time zone UTC."""
     return datetime.now(UTC)
+
+
+def parse_time(value: Json, zone: tzinfo | None = None) -> datetime | None:
+    """Parse a time stamp: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970; None if it is neither.
+
+    Args:
+        zone: Time zone of times without one; None keeps them without one.
+    """
+    if isinstance(value, str):
+        value = value.strip()
+        # Eight digits are a day. Other numbers are not ISO dates (1712011231530 is a time in 2024).
+        if not _NUMBER.fullmatch(value) or len(value) == 8:
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                return None
+            return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+        for least, per_microsecond in _EPOCH_UNITS:  # the size tells the unit; small numbers are offsets, not dates
+            if least <= number < _EPOCH_END:
+                return _EPOCH + timedelta(microseconds=number / per_microsecond)
+    except (ValueError, OverflowError):
+        pass
+    return None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -241,7 +241,7 @@ class RunContext(Generic[D]):
     tool_names: frozenset[str] = frozenset()
     finished: set[str] = field(default_factory=set[str])
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
-    _waits: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
+    _waits: list[Callable[[], Awaitable[object]]] = field(default_factory=list[Callable[[], Awaitable[object]]])
     _approvals: list[ApprovalCallback] = field(default_factory=list[ApprovalCallback])
 
     @property
@@ -267,7 +267,7 @@ class RunContext(Generic[D]):
         callbacks registered so far, for work that belongs to the run in storage, which one of them ends."""
         self._endings.insert(0 if first else len(self._endings), callback)
 
-    def wait_at_end(self, wait: Callable[[], Awaitable[None]]) -> None:
+    def wait_at_end(self, wait: Callable[[], Awaitable[object]]) -> None:
         """Await ``wait()`` after all ``on_end`` callbacks, for work that continues without the run. A cancelled call
         does not wait."""
         self._waits.append(wait)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +17,9 @@ T = TypeVar("T")
 
 AT_MOST = 5.0
 """Seconds that an interrupted call waits for the end of its run, so that the run can store its steps."""
+
+blocked_loop = ContextVar[asyncio.AbstractEventLoop | None]("blocked_loop", default=None)
+"""The event loop that stands still until the current synchronous call ends; None if there is none."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -29,9 +33,11 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     when called from the shared loop itself, which would be a deadlock.
     """
     interrupted, ended = threading.Event(), threading.Event()
+    blocked = running_loop() or blocked_loop.get()
     running: list[asyncio.Task[Any]] = []
 
     async def to_its_end() -> T:
+        blocked_loop.set(blocked)
         running.extend(filter(None, [asyncio.current_task()]))
         try:
             if interrupted.is_set():
@@ -60,6 +66,14 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
             loop.call_soon_threadsafe(cancel)
             ended.wait(AT_MOST)
         raise
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread; None if there is none."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def blocking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

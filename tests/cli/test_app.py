@@ -16,6 +16,7 @@ def test_help_lists_the_commands():
         shown = CliRunner().invoke(app, arguments).output
         assert "observe" in shown
         assert "Long memory for agents" in shown
+        assert "..." not in shown.split("Commands:")[1], "a summary is cut"
 
 
 def test_the_version_is_the_packages():

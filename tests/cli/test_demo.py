@@ -104,6 +104,13 @@ def test_a_part_can_be_played_and_is_continued(folder: Path) -> None:
     assert asyncio.run(stored(folder / "diarist-demo.db"))[0] == sum(1 + len(turn.replies) for turn in turns[:6])
 
 
+def test_a_part_without_a_diary_says_so() -> None:
+    shown = played("--turns", 2)
+    assert "% more)" in shown
+    assert "(nothing was observed)" in shown
+    assert "the agent continues from the stored messages" in shown
+
+
 def test_fresh_starts_over(folder: Path) -> None:
     played("--turns", 3)
     before = asyncio.run(stored(folder / "diarist-demo.db"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from diarist.cli.app import app
 from tests.loopback.openai_server import Answer, OpenAIServer
+from tests.loopback.server import HttpError
 
 SMALL = Path(__file__).parents[1] / "evals" / "small_talk.json"
 
@@ -31,6 +33,20 @@ def test_a_model_at_an_address_is_measured(openai_server: OpenAIServer) -> None:
     assert figures["observer"] == "openai/local"
     assert figures["calls"] == 3
     assert figures["kept"]["notes"]["questions"]["one fact"] == 1
+    assert "Observing conversation 1 of 1: batch 3 of 3, " in result.stderr
+    assert "Observing correction 20 of 20" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "refusal", [HttpError(status=401, message="wrong key"), HttpError(status=404, message="no such model")]
+)
+def test_a_model_that_never_answers_is_an_error(openai_server: OpenAIServer, refusal: HttpError) -> None:
+    openai_server.will(*[refusal] * 60)
+    options = ["--observer", "openai/local", "--base-url", openai_server.base_url, "--conversations", "1"]
+    result = CliRunner().invoke(app, ["eval", "retention", "--data", str(SMALL), *options])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+    assert refusal.message in result.stderr.splitlines()[-1]
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

@@ -361,7 +361,9 @@ def test_a_failing_model_keeps_what_was_finished_and_the_command_goes_on_later(l
     result = observe(long_file, *broken.options, *SMALL, "--storage", storage)
     assert result.exit_code == 1
     assert result.stdout == ""
-    kept, error = result.stderr.splitlines()
+    *begun, kept, error = result.stderr.splitlines()
+    assert begun[0].startswith("Observing: 0 of ")
+    assert [line.startswith("Observing: ") for line in begun] == [True] * len(broken.requests)
     assert kept.startswith(f"Stored: 12 messages and the notes of 1 finished call, in {storage}")
     assert error.startswith("Error: ")
     working = serve(notes("The rest was told"))

@@ -152,6 +152,14 @@ class TestResuming:
         result = run(command(data, out, "--reading", "direct"), status=2)
         assert "holds a run with reading = 'con', not 'direct'; use another --out" in result.stderr
 
+    def test_a_refused_command_leaves_no_folder(self, data: Path, tmp_path: Path) -> None:
+        words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "a")]
+        judge = ["--judge", "tests.evals.scripted:judge"]
+        assert "needs --reader" in run([*words, *judge], status=2).stderr
+        assert "nobody/x" in run([*words, *judge, "--reader", "nobody/x"], status=2).stderr
+        assert not (tmp_path / "a").exists()
+        run(command(data, tmp_path / "a"))
+
     def test_more_systems_runs_and_questions_can_be_added(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--items", "2"))

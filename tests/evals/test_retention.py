@@ -122,6 +122,21 @@ async def test_invented_anchors_are_found(tmp_path: Path) -> None:
     assert [anchors for _, anchors in result.invented] == [["2600"], ["Malmö"]]
 
 
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        ("The exam is on March 12.", "2026-03-12"),
+        ("I will be in Lund on the 12th of March.", "12 March 2026"),
+        ("I fly to Lund on Friday.", "6 March 2026"),
+        ("I fly to Lund in two weeks.", "16 March 2026"),
+    ],
+)
+async def test_dates_that_follow_from_what_was_said_are_not_invented(tmp_path: Path, said: str, noted: str) -> None:
+    path = locomo(tmp_path, ("Mira", said))
+    assert (await measured(path, FakeObserver(f"Date: 2026-03-02\n- It is on {noted}."))).invented == []
+    assert len((await measured(path, FakeObserver("Date: 2026-03-02\n- It is on 9 April 2026."))).invented) == 1
+
+
 async def test_the_wrong_speaker_is_found(tmp_path: Path) -> None:
     path = locomo(tmp_path, ("Mira", "I bought a red kettle."), ("Tom", "I sold my old boat, Mira."))
     notes = [
@@ -190,6 +205,10 @@ async def test_the_report_has_each_measure() -> None:
     text = report.text()
     for word in ("extractive notes", "raw tail", "one fact", "dates with year", "Invention", "Attribution", "Update"):
         assert word in text
+    assert text.startswith("Read: 2 conversations, 50 messages, 1,404 tokens.")
+    assert "all (61)  when (14)  one fact (41)" in text
+    assert "a built-in test of 20 corrections" in text
+    assert "anchor" not in text
     figures = json.loads(report.json())
     assert figures["kept"]["notes"]["questions"]["one fact"] > 0
     assert figures["questions"] == {"when": 14, "one fact": 41, "several facts": 6}
@@ -202,8 +221,8 @@ async def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
         await evaluate_retention(path)
 
 
-HELD_SMALL = {"when": 85.7, "one fact": 48.8, "several facts": 16.7}
-HELD_LOCOMO = {"when": 95.5, "one fact": 59.4, "several facts": 62.6, "conclusions": 63.6}
+HELD_SMALL = {"when": 85.7, "one fact": 51.2, "several facts": 16.7}
+HELD_LOCOMO = {"when": 95.5, "one fact": 59.2, "several facts": 63.4, "conclusions": 63.6}
 """The last figures of the extractive Observer, in percent.
 
 The test allows one point less; raise them when they rise.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from diarist.storage import Storage
@@ -104,7 +104,7 @@ def aimed_crash(seed: int) -> Crash | None:
     return Crash(step, number, when)  # type: ignore[arg-type]
 
 
-class CrashingStorage:
+class CrashingStorage(Storage):
     """A process's way to the storage that all share.
 
     Args:
@@ -134,12 +134,8 @@ class CrashingStorage:
         self._crashed = crashed
         self._calls: Counter[str | None] = Counter()
 
-    async def log_and_messages(self, *args: Any, **options: Any) -> Any:
-        """Of its own: else it would be taken for a wrapper that knows nothing of it."""
-        return await self._call("log_and_messages", *args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._call, name) if name in STEPS else getattr(self._inner, name)
+    async def purge(self) -> tuple[str, ...]:
+        return await self._inner.purge()
 
     async def _call(self, step: str, *args: Any, **options: Any) -> Any:
         await self._pause()
@@ -173,3 +169,15 @@ class CrashingStorage:
         self._crashed(step, self._crash.when)
         self._machine.die()
         raise SimulatedCrash
+
+
+def _forwarded(step: str) -> Callable[..., Awaitable[Any]]:
+    async def method(self: CrashingStorage, *args: Any, **options: Any) -> Any:
+        return await self._call(step, *args, **options)
+
+    return method
+
+
+for _step in STEPS:
+    setattr(CrashingStorage, _step, _forwarded(_step))
+abc.update_abstractmethods(CrashingStorage)

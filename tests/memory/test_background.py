@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,46 @@ print("done")
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_program_that_ends_amid_background_work_ends_quietly(tmp_path: Path, attempt: int) -> None:
     assert run_python(_SCRIPT, tmp_path / "memory.db") == "done\n"
+
+
+_FORK = """
+import asyncio, os, warnings
+from diarist import Agent, Memory, ObservationalMemoryConfig, ObservationConfig
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel
+
+warnings.simplefilter("ignore", DeprecationWarning)  # newer versions warn of fork
+began, go = asyncio.Event(), asyncio.Event()
+
+async def note(request):
+    began.set()
+    await go.wait()
+    return "- 🟡 I live in Rome."
+
+config = ObservationalMemoryConfig(
+    model=ScriptedModel(note), observation=ObservationConfig(message_tokens=400, buffer_tokens=50)
+)
+memory = Memory(storage=InMemoryStorage(), observational_memory=config)
+agent = Agent(model=ScriptedModel(lambda request: "Noted."), memory=memory)
+
+async def main():
+    await agent.generate("I live in Rome. " * 60, thread="t")
+    await began.wait()
+    if os.fork() == 0:
+        memory.sync.settled()
+        print("child settled", flush=True)
+        os._exit(0)
+    print("status of the child:", os.wait()[1])
+    go.set()
+    await memory.settled()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_the_child_of_a_fork_does_not_wait_for_work_of_its_parent() -> None:
+    assert run_python(_FORK) == "child settled\nstatus of the child: 0\n"
 
 
 async def test_a_job_on_a_stopped_loop_blocks_no_other_loop() -> None:

@@ -86,6 +86,7 @@ ROWS: list[tuple[str, Any, list[str]]] = [
     ("edit the last", lambda copy: [*copy[:-2], user("edited-5")], [*SAID[:-2], "edited-5", "answer-6"]),
     ("edit the second", lambda copy: [*copy[:2], user("edited-2")], [*SAID[:2], "edited-2", "answer-6"]),
     ("compacted", lambda copy: [user("summary"), *copy[-2:], user("question-6")], [*SAID, "question-6", "answer-6"]),
+    ("first and last", lambda copy: [copy[0], copy[-1], user("question-6")], [*SAID, "question-6", "answer-6"]),
     ("cut", lambda copy: [*copy[-4:], user("question-6")], [*SAID, "question-6", "answer-6"]),
     ("only the new", lambda copy: [user("question-6")], [*SAID, "question-6", "answer-6"]),
 ]

@@ -7,16 +7,13 @@ import gc
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diarist import Agent, CancelSignal, Memory, Message, concurrency
 from diarist.exceptions import StorageError
-from diarist.messages import TextPart
-from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
+from diarist.storage import Storage
 from diarist.testing import ScriptedModel
 from tests.memory.diary_kit import keeping_diary
 from tests.memory.semantic.kit import TopicEmbedder, memory_with
@@ -91,64 +88,6 @@ async def test_updating_a_message(method: str, after: bool) -> None:
     rows = await texts(memory)
     assert rows in (["old", "next"], ["new", "next"])
     assert rows[0] == "new" or method != "finish_run"
-
-
-@dataclass
-class Audited:
-    inner: Storage
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-class Slotted:
-    __slots__ = ("inner",)
-
-    def __init__(self, inner: Storage) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-@pytest.mark.parametrize("wrapper", [Audited, Slotted])
-async def test_a_storage_may_be_wrapped_in_any_object(wrapper: Any) -> None:
-    """Of the first no hash can be made, of the second no weak reference."""
-    memory = Memory(storage=wrapper(InMemoryStorage()))
-    assert (await Agent(model=answering(), memory=memory).generate("go", thread="t")).text == "Understood, noted."
-    await memory.messages.save("next", thread="t")
-    assert await texts(memory) == ["go", "Understood, noted.", "next"]
-
-
-class Redacting(Audited):
-    """Changes what is read."""
-
-    async def list_messages(self, *args: Any, **kwargs: Any) -> list[Message]:
-        rows = await self.inner.list_messages(*args, **kwargs)
-        return [replace(row, parts=[TextPart(text=row.text.replace("4711", "****"))]) for row in rows]
-
-
-class Explicit:
-    """Hands on what a storage must have, and nothing else."""
-
-    def __init__(self, inner: Storage) -> None:
-        self.location = inner.location
-        for name in Storage.__abstractmethods__:
-            setattr(self, name, getattr(inner, name))
-
-
-@pytest.mark.parametrize("inner", ["in memory", "sqlite"])
-@pytest.mark.parametrize(("wrapper", "seen"), [(Redacting, "****"), (Explicit, "4711")])
-async def test_a_turn_reads_what_the_wrapper_of_a_storage_reads(
-    tmp_path: Path, wrapper: Any, seen: str, inner: str
-) -> None:
-    storage = InMemoryStorage() if inner == "in memory" else SQLiteStorage(tmp_path / "memory.db")
-    model = answering()
-    agent = Agent(model=model, memory=observational(wrapper(storage)))
-    await agent.generate("my pin is 4711", thread="t")
-    await agent.generate("hello", thread="t")
-    assert f"my pin is {seen}" in model.requests[-1].text
-    await storage.close()
 
 
 @when

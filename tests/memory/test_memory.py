@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.exceptions import ConfigError, DiaristError, InputError, ThreadBusyError
-from diarist.storage import InMemoryStorage, SQLiteStorage, Thread
+from diarist.messages import TextPart
+from diarist.models import providers
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage, Thread
 from diarist.storage.records import own_resource
 from diarist.testing import ScriptedModel
 from tests.scenarios.kit import answering, failing, observational, observer, raw_rows, talk, words
@@ -55,11 +59,25 @@ def test_contradictions_are_refused_by_name(options: dict[str, Any], name: str) 
         ("memory.db", r"such as SQLiteStorage\('memory.db'\)"),
         (Path("memory.db"), r"SQLiteStorage\(PosixPath\('memory.db'\)\)"),
         (SQLiteStorage, r"such as SQLiteStorage\('memory.db'\) .* not <class"),
+        (SimpleNamespace(**dict.fromkeys(Storage.__abstractmethods__, print)), "must be a subclass of .*Storage"),
     ],
 )
 def test_a_wrong_storage_is_refused_with_the_remedy(storage: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Memory(storage=storage)
+
+
+async def test_a_turn_reads_what_a_subclass_of_a_storage_reads() -> None:
+    class Redacting(InMemoryStorage):
+        async def list_messages(self, *args: Any, **options: Any) -> list[Message]:
+            rows = await super().list_messages(*args, **options)
+            return [replace(row, parts=[TextPart(text=row.text.replace("4711", "****"))]) for row in rows]
+
+    model = answering()
+    agent = Agent(model=model, memory=observational(Redacting()))
+    await agent.generate("my pin is 4711", thread="t")
+    await agent.generate("hello", thread="t")
+    assert "my pin is ****" in model.requests[-1].text
 
 
 def test_options_are_named() -> None:
@@ -111,9 +129,30 @@ def test_with_its_key_the_default_model_observes(
         memory=Memory(storage=storage, observational_memory=ObservationalMemoryConfig(model=choice)),
     )
     assert caplog.messages == [
-        "Observer: no model is configured, google/gemini-2.5-flash is used",
-        "Reflector: no model is configured, google/gemini-2.5-flash is used",
+        f"{role}: no model is configured, google/gemini-2.5-flash is the default since {key} is set; to choose another "
+        "model, pass observational_memory=ObservationalMemoryConfig(model=...)"
+        for role in ("Observer", "Reflector")
     ]
+
+
+async def test_without_the_package_of_the_default_model_the_agents_own_observes(
+    storage: InMemoryStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", "not-a-key")
+    monkeypatch.setattr(providers, "find_spec", lambda name: None)
+    model = ScriptedModel(lambda r: "- 🔴 a note of it" if "<transcript>" in r.text else "Noted.")
+    memory = Memory(storage=storage, observational_memory=True)
+    agent = Agent(model=model, memory=memory)
+    for _ in range(3):
+        await agent.generate(words("long", 15_000), thread="t")
+    assert any("<transcript>" in request.text for request in model.requests)
+    assert caplog.messages[0] == (
+        "Observer: the agent's own scripted/model is used: google/gemini-2.5-flash is the default since GOOGLE_API_KEY "
+        "is set, but 'google' needs a package: pip install 'diarist[google]'; to choose another model, pass "
+        "observational_memory=ObservationalMemoryConfig(model=...)"
+    )
+    with pytest.raises(ConfigError, match=r"the Observer has no model: .* since GOOGLE_API_KEY is set, but .*model="):
+        await memory.diary.observe(thread="t")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ async def test_the_question_is_stored_before_the_model_is_asked_and_each_step_be
     stored: list[int] = []
 
     async def answer(_: ModelRequest) -> Any:
-        (run,) = (found.run for found in storage._runs.values())  # pyright: ignore[reportPrivateUsage]
+        (run,) = storage.runs
         stored.append(len(await storage.list_messages("t", run_id=run.id)))
         assert await storage.list_messages("t") == []
         return ToolCall("look", {}) if len(stored) < 4 else "Done."
@@ -104,8 +104,8 @@ async def test_a_run_that_was_taken_for_dead_writes_nothing_more() -> None:
     memory = Memory(storage=storage)
 
     async def slow(_: ModelRequest) -> str:
-        (found,) = storage._runs.values()  # pyright: ignore[reportPrivateUsage]
-        found.expires_at = 0
+        (run,) = storage.runs
+        await storage.heartbeat(run, ttl=0)
         other = await storage.begin_run("other", Thread(id="t", resource_id=own_resource("t")))
         await storage.append_messages(other, [Message.user("I was quicker")])
         await storage.finish_run(other, "committed")
@@ -149,7 +149,7 @@ async def test_edits_in_place_between_steps_are_stored_with_the_next_step(who: s
         step.messages[0].metadata["card"] = "redacted"
 
     async def answer(_: ModelRequest) -> Any:
-        (run,) = (found.run for found in storage._runs.values())  # pyright: ignore[reportPrivateUsage]
+        (run,) = storage.runs
         rows = await storage.list_messages("t", run_id=run.id)
         stored.append(rows[0].text if who == "tool" else str(rows[-1].metadata))
         return ToolCall("look", {}) if len(stored) < 3 else "Done."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
 from diarist import Agent, Memory, Message
-from diarist.exceptions import ThreadBusyError
+from diarist.exceptions import InputError, ThreadBusyError
 from diarist.messages import SentBlock
 from diarist.models.base import ModelRequest
-from diarist.storage import Storage
+from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel
 from tests.memory.stores import made_storage, storage
 
@@ -112,3 +114,47 @@ async def test_of_two_messages_with_one_id_the_later_one_counts(storage: Storage
     else:
         await Agent(model=ScriptedModel("ok"), memory=memory).generate(given, thread="t")
     assert (await texts(memory))[:2] == ["final", "between"]
+
+
+NINE = datetime(2024, 3, 5, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2024-03-05T09:00:00Z",
+        "2024-03-05 10:00+01:00",
+        datetime(2024, 3, 5, 10, tzinfo=timezone(timedelta(hours=1))),
+        NINE.timestamp(),
+    ],
+)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"role": "user", "content": "Yesterday I booked"},
+        {"role": "user", "parts": [{"type": "text", "text": "Yesterday I booked"}]},
+        {"role": "tool", "tool_call_id": "c", "content": "booked"},
+    ],
+)
+async def test_a_dictionary_keeps_its_time(said: dict[str, Any], time: Any) -> None:
+    memory = Memory(storage=InMemoryStorage())
+    await memory.messages.save([{**said, "created_at": time}], thread="t")
+    assert [row.created_at for row in await memory.messages.list(thread="t")] == [NINE]
+
+
+@pytest.mark.parametrize(
+    ("time", "says"),
+    [
+        ("yesterday", "message 1: created_at must be a time in ISO 8601.*not 'yesterday'"),
+        (12, "message 1: created_at must be a time in ISO 8601.*not 12"),
+        ("2024-03-05T09:00:00", "created_at of message 1 needs a time zone: '2024-03-05T09:00:00'"),
+        (datetime(2024, 3, 5, 9), "created_at of message 1 needs a time zone"),
+    ],
+)
+async def test_a_time_that_is_not_certain_is_refused(time: Any, says: str) -> None:
+    memory = Memory(storage=InMemoryStorage())
+    with pytest.raises(InputError, match=says):
+        await memory.messages.save(
+            [Message.user("hi"), {"role": "user", "content": "a", "created_at": time}], thread="t"
+        )
+    assert await memory.messages.list(thread="t") == []

@@ -16,6 +16,7 @@ from diarist.memory import Receipt
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.storage.records import ObservationLog, Page, Thread
 from diarist.testing import ScriptedModel
+from tests.scenarios.kit import observational, words
 
 
 def observing(storage: InMemoryStorage | SQLiteStorage) -> Memory:
@@ -92,6 +93,29 @@ async def test_waiting_for_work_of_the_own_loop_is_an_error_and_not_a_deadlock()
         memory.sync.close()
     await memory.settled()
     memory.sync.settled()
+
+
+async def test_a_call_does_not_wait_for_work_on_the_loop_that_it_blocks(caplog: pytest.LogCaptureFixture) -> None:
+    began, go = asyncio.Event(), asyncio.Event()
+
+    async def note(_: object) -> str:
+        began.set()
+        await go.wait()
+        return "- 🟡 the number is 7"
+
+    memory = observational(InMemoryStorage(), observer_model=ScriptedModel(note), buffer_tokens=20, observe_timeout=1)
+    agent = Agent(model=ScriptedModel(lambda request: words("noted", 40)), memory=memory)
+    await agent.generate(words("asked", 40), thread="t")
+    await began.wait()
+    for _ in range(6):
+        assert agent.generate_sync(words("more", 40), thread="t").text
+    assert not [record for record in caplog.records if "failed" in record.message]
+    with pytest.raises(DiaristError, match=r"await memory\.diary\.observe"):
+        memory.sync.diary.observe(thread="t")
+    assert memory.sync.diary.get(thread="t").entries == ()
+    go.set()
+    await memory.settled()
+    assert (await memory.diary.observe(thread="t")).entries
 
 
 def test_background_work_of_synchronous_runs_is_waited_for() -> None:

@@ -464,12 +464,15 @@ async def test_a_message_that_cannot_be_read_at_the_end_interrupts_the_turn(memo
 
 
 def test_roles_without_a_model_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GOOGLE_GENERATIVE_AI_API_KEY", raising=False)
-    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
-    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
     memory = Memory(storage=InMemoryStorage(), observational_memory=True)
     with pytest.raises(ConfigError, match="the Observer has no model"):
         memory.turn(thread="t")
+    with pytest.raises(ConfigError, match=r"the Observer has no model: .*'extractive'.*model_id.*set OPENAI_API_KEY"):
+        memory.turn(thread="t", model_id="openai/gpt-5-mini")
+    with pytest.raises(ConfigError, match=r"the Observer has no model: .*'gpt-5-mini': write provider/model"):
+        memory.turn(thread="t", model_id="gpt-5-mini")
     memory.turn(thread="t", model=ScriptedModel("noted"))
     with pytest.raises(ConfigError, match="generate_title has no model"):
         Memory(storage=InMemoryStorage(), generate_title=True).turn(thread="t")

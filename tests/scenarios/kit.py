@@ -24,7 +24,7 @@ from diarist.chunks import Chunk, DataChunk
 from diarist.memory.observational.log.coverage import digest_rows
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import ProcessLLMRequestArgs
-from diarist.storage import InMemoryStorage, Observation, ObservationLog, Storage
+from diarist.storage import InMemoryStorage, Observation, ObservationLog, Run, Storage
 from diarist.testing import ScriptedModel
 
 
@@ -252,12 +252,14 @@ def assert_all_well_formed(models: Sequence[ScriptedModel]) -> None:
 
 
 class WatchedStorage(InMemoryStorage):
-    """Counts the calls and the rows that they return; subclasses get in between with ``around``."""
+    """Counts the calls and the rows that they return, and keeps the runs that began; subclasses get in between with
+    ``around``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[str] = Counter()
         self.rows_read = 0
+        self.runs: list[Run] = []
 
     async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         return await call()
@@ -269,6 +271,8 @@ def _watched(name: str) -> Callable[..., Awaitable[Any]]:
     async def method(self: WatchedStorage, *args: Any, **kwargs: Any) -> Any:
         self.calls[name] += 1
         result = await self.around(name, lambda: original(self, *args, **kwargs))
+        if name == "begin_run":
+            self.runs.append(result)
         if isinstance(result, list):
             self.rows_read += len(result)
         return result

@@ -117,11 +117,11 @@ def unobserved(thread: str, *sizes: int, begun: int = 0) -> Unobserved:
         ([unobserved("a", 3)], [["a0"]]),
         ([unobserved("a", 3, 3), unobserved("b", 4)], [["a0", "a1", "b0"]]),
         ([unobserved("a", 6), unobserved("b", 6)], [["a0"], ["b0"]]),
-        # The largest are placed first, the small ones where there is room.
         ([unobserved("a", 3), unobserved("b", 7), unobserved("c", 6)], [["a0", "b0"], ["c0"]]),
-        # Batches stand in the order of their oldest messages.
+        # Threads stand in the order of their oldest messages.
         ([unobserved("a", 8, begun=9), unobserved("b", 8)], [["b0"], ["a0"]]),
-        # A thread that is larger than the limit is split by messages, a message is not.
+        # A thread without room in a batch is split between messages; a message is not split.
+        ([unobserved("a", 6), unobserved("b", 3, 3)], [["a0", "b0"], ["b1"]]),
         ([unobserved("a", 4, 4, 4)], [["a0", "a1"], ["a2"]]),
         ([unobserved("a", 4, 4, 4), unobserved("b", 6, begun=9)], [["a0", "a1"], ["a2", "b0"]]),
         ([unobserved("a", 2, 25, 2)], [["a0"], ["a1"], ["a2"]]),

@@ -123,7 +123,7 @@ async def test_a_function_may_raise_or_return_an_error() -> None:
 async def test_running_out_is_told() -> None:
     model = ScriptedModel("only one")
     await read(model)
-    with pytest.raises(ScriptError, match="request 2 arrived, but the script of 'scripted/model' has 1 replies"):
+    with pytest.raises(ScriptError, match="request 2 arrived, but the script of 'scripted/model' has 1 reply;"):
         await read(model)
     with pytest.raises(ScriptError):
         await read(ScriptedModel())

@@ -56,7 +56,7 @@ _ApiKeyEnv = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Watch an agent keep its diary, without a key.")
 def demo(
     model: Annotated[
         str | None,
@@ -220,7 +220,7 @@ def observe(
         reporter = Reporter()
         reporter.start(observing)
         try:
-            with reporter.progress(observing.message_tokens) as move:
+            with reporter.progress(observing) as move:
                 asyncio.run(observing.run(move))
         except (KeyboardInterrupt, DiaristError) as error:
             reporter.broken(observing, error)
@@ -237,7 +237,7 @@ _Database = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Write threads to a file, as JSON lines.")
 def export(
     database: _Database,
     file: Annotated[Path, typer.Argument(show_default=False, help="The file to write; - for standard output.")],
@@ -317,7 +317,7 @@ def import_(
         import_file(file, database, how, skip_existing=skip_existing)
 
 
-@app.command()
+@app.command(short_help="Migrate the tables of a database to this version.")
 def migrate(database: _Database) -> None:
     """Migrate the tables of a database to this version of diarist, and print the result.
 

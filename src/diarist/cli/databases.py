@@ -7,24 +7,15 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from diarist.exceptions import InputError
-from diarist.storage.base import Storage
+from diarist.storage.base import SCHEMES, Server, Storage
 
-Kind = Literal["file", "postgresql", "libsql", "mongodb"]
-
-_SCHEMES: dict[str, Kind] = {
-    "postgresql": "postgresql",
-    "postgres": "postgresql",
-    "libsql": "libsql",
-    "https": "libsql",
-    "http": "libsql",
-    "mongodb": "mongodb",
-}
+Kind = Literal["file"] | Server
 
 
 def kind_of(address: str) -> Kind:
     """Return the kind of database at an address; an address without a scheme is an SQLite file. Raises InputError."""
     scheme, separator, _ = address.partition("://")
-    kind = _SCHEMES.get(scheme.partition("+")[0]) if separator else "file"
+    kind = SCHEMES.get(scheme.partition("+")[0]) if separator else "file"
     if kind is None:
         raise InputError(
             f"{scheme}://…: a database is an SQLite file, postgresql://user:password@host/name, "

@@ -16,6 +16,7 @@ eval_app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Evaluate memory systems on published benchmarks, and report the results.",
+    short_help="Evaluate memory systems on published benchmarks.",
 )
 DATASETS = {
     "longmemeval": "LongMemEval (Wu et al. 2024): 500 questions of six types, each with a history of its own.",
@@ -161,7 +162,7 @@ for _name, _help in DATASETS.items():
 eval_app.command("retention")(retention)
 
 
-@eval_app.command()
+@eval_app.command(short_help="Write the report of a run, and print the averages.")
 def report(
     run: Annotated[Path, typer.Argument(show_default=False, help="The run's folder.")],
     others: Annotated[

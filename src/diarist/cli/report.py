@@ -98,8 +98,10 @@ class Reporter:
             self._console.print(_HONEST)
 
     @contextmanager
-    def progress(self, total: int) -> Generator[Callable[[int, int], None]]:
+    def progress(self, observing: Observing) -> Generator[Callable[[int, int], None]]:
         """Show a progress bar during the block; yields the function that updates it.
+
+        If standard error is not a terminal, print a line before each call of a model instead.
 
         Collects warnings that the library logs, to print them later.
         """
@@ -114,8 +116,14 @@ class Reporter:
         logger.addHandler(self._warnings)
         try:
             with Progress(*columns, console=self._console, transient=True, disable=quiet) as bar:
-                task = bar.add_task("", total=total)
-                yield lambda done, whole: bar.update(task, completed=done, total=whole)
+                task = bar.add_task("", total=observing.message_tokens)
+
+                def move(done: int, total: int) -> None:
+                    bar.update(task, completed=done, total=total)
+                    if quiet and done < total and observing.model != EXTRACTIVE:
+                        self._console.print(f"Observing: {done:,} of {total:,} tokens are done")
+
+                yield move
         finally:
             logger.removeHandler(self._warnings)
 

@@ -42,8 +42,8 @@ def retention(
     """Measure the notes of an Observer without a model as judge.
 
     How much of the evidence the notes keep, beside selections of the same size; lines with numbers, dates or names that
-    no message has; the right speaker; the newest value; tokens. Exit status: 0 done, 2 bad input or model, 130
-    interrupted.
+    no message has; the right speaker; the newest value; tokens. Exit status: 0 done, 1 the model failed, 2 bad
+    input, 130 interrupted.
     """
     import asyncio
 
@@ -66,5 +66,5 @@ def retention(
         typer.echo(report.json() if json else report.text())
 
 
-def _tell(messages: int) -> None:
-    typer.echo(f"observed {messages} messages", err=True)
+def _tell(text: str) -> None:
+    typer.echo(f"Observing {text}", err=True)

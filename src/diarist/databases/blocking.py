@@ -96,17 +96,17 @@ class ThreadDatabase(Database):
             await asyncio.to_thread(opened.close)
 
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        job: Job[R] = partial(_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
+        job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
         return await self._run(False, name_of(work), job)
 
     async def glance(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # The writing connection has the newest pages in its cache; the others read them again after each write.
-        job: Job[R] = partial(_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
+        job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
         return await self._run(True, name_of(work), job)
 
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # If a transaction reads first and writes later, no other writer may write in between.
-        job: Job[R] = partial(_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
+        job: Job[R] = partial(run_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
         return await self._run(True, name_of(work), job, self._after_write)
 
     async def run_alone(self, statement: str, patience: float | None = None) -> Any:
@@ -146,17 +146,18 @@ class ThreadDatabase(Database):
     def _make_ready(self, opened: _Open, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
         """Create or migrate the tables. Runs in the single writing thread, so it happens once."""
         if not opened.ready:
-            if not _transaction("BEGIN", lambda c: self._schema.is_current(c, self.location), connection, _never):
-                _transaction("BEGIN IMMEDIATE", lambda c: self._schema.ensure(c, self.location), connection, _never)
+            if not run_transaction("BEGIN", lambda c: self._schema.is_current(c, self.location), connection):
+                run_transaction("BEGIN IMMEDIATE", lambda c: self._schema.ensure(c, self.location), connection)
             opened.ready = True
 
 
-def _transaction(
+def run_transaction(
     begin: str,
     work: Callable[[Connection], Coroutine[Any, Any, T]],
     connection: ThreadConnection,
-    cancelled: Callable[[], bool],
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> T:
+    """Run ``work`` to its end in this thread, and commit. An exception, or a cancelled caller, rolls back."""
     connection.begin(begin)
     try:
         result = _run_now(work(connection))
@@ -178,10 +179,6 @@ def _run_now(work: Coroutine[Any, Any, T]) -> T:
         return done.value
     work.close()
     raise RuntimeError("work in a transaction may wait for its connection only")
-
-
-def _never() -> bool:
-    return False
 
 
 # --- threads -----------------------------------------------------------------------------------------------

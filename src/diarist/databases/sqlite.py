@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -36,27 +36,14 @@ logger = logging.getLogger("diarist")
 class SQLiteConnection(ThreadConnection):
     """A connection of ``sqlite3``, which caches prepared statements."""
 
-    def __init__(self, path: Path, busy_timeout: float) -> None:
-        refuse_impossible(path)
-        self._busy_timeout = busy_timeout
-        self._driver = sqlite3.connect(
-            path,
-            timeout=busy_timeout,
-            isolation_level=None,  # the driver begins no transactions by itself
-            cached_statements=256,
-        )
-        try:
-            # This setting is stored in the file. SQLite does not wait for a lock here.
-            patiently(lambda: self._driver.execute("PRAGMA journal_mode = WAL"), busy_timeout)
-            self._driver.execute("PRAGMA foreign_keys = ON")
-            self._driver.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in unused pages
-            # Commits survive the end of any process. After a power cut the newest commits may be missing, but the file
-            # is not corrupted; FULL would wait for the disk at each commit.
-            self._driver.execute("PRAGMA synchronous = NORMAL")
-            self._driver.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoint()
-        except BaseException:
-            self._driver.close()
-            raise
+    def __init__(
+        self,
+        driver: sqlite3.Connection,
+        busy_timeout: float = 0,
+        translate: Callable[[str], tuple[str, tuple[str, ...]]] = in_sqlite,
+    ) -> None:
+        self._driver, self._busy_timeout, self._translate = driver, busy_timeout, translate
+        driver.execute("PRAGMA foreign_keys = ON")
 
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
         return self._run(sql, values).fetchall()
@@ -71,10 +58,10 @@ class SQLiteConnection(ThreadConnection):
         return self._run(sql, values).rowcount
 
     async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
-        self._driver.executemany(in_sqlite(sql)[0], rows)
+        self._driver.executemany(self._translate(sql)[0], rows)
 
     def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
-        text, lists = in_sqlite(sql)
+        text, lists = self._translate(sql)
         for name in lists:
             values[name] = orjson.dumps(values[name]).decode()
         return self._driver.execute(text, values)
@@ -120,7 +107,7 @@ class SQLiteDatabase(ThreadDatabase):
         super().__init__(
             schema,
             str(path),
-            connect=partial(SQLiteConnection, path, busy_timeout),
+            connect=partial(_open_file, path, busy_timeout),
             busy_timeout=busy_timeout,
             remedies=file_remedies(path, busy_timeout),
         )
@@ -161,6 +148,28 @@ class SQLiteDatabase(ThreadDatabase):
 
 
 # --- files -------------------------------------------------------------------------------------------------
+
+
+def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
+    refuse_impossible(path)
+    driver = sqlite3.connect(
+        path,
+        timeout=busy_timeout,
+        isolation_level=None,  # the driver begins no transactions by itself
+        cached_statements=256,
+    )
+    try:
+        # This setting is stored in the file. SQLite does not wait for a lock here.
+        patiently(lambda: driver.execute("PRAGMA journal_mode = WAL"), busy_timeout)
+        driver.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in unused pages
+        # Commits survive the end of any process. After a power cut the newest commits may be missing, but the file
+        # is not corrupted; FULL would wait for the disk at each commit.
+        driver.execute("PRAGMA synchronous = NORMAL")
+        driver.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoint()
+        return SQLiteConnection(driver, busy_timeout)
+    except BaseException:
+        driver.close()
+        raise
 
 
 def checkpoint(connection: ThreadConnection) -> bool:

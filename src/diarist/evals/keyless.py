@@ -13,6 +13,7 @@ from diarist.evals.updates import Updates, measure_updates
 from diarist.exceptions import InputError
 from diarist.memory.observational.anchors import KINDS, AnchorKind
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
+from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.role_models import EXTRACTIVE, RoleModels
 from diarist.models.base import Model
 from diarist.tokens import default_counter
@@ -38,24 +39,30 @@ class Report:
         found = self.retention
         kinds = [None, *found.asked] if found.asked else []
         asked_dates = found.asked_dates > 0
-        heads = ["tokens", "ratio", *(kind or "all" for kind in kinds), *(["dates with year"] if asked_dates else [])]
-        rows = [["questions", f"{found.tokens:,}", "", *(f"{found.asked.total():,}" for _ in kinds[:1])]]
-        rows[0] += [f"{found.asked[kind]:,}" for kind in kinds if kind] + [str(found.asked_dates)] * asked_dates
+        heads = ["tokens", "ratio"]
+        heads += [f"{kind or 'all'} ({found.asked[kind] if kind else found.asked.total():,})" for kind in kinds]
+        heads += [f"dates with year ({found.asked_dates:,})"] * asked_dates
+        rows: list[list[str]] = []
         for name, kept in found.kept.items():
             shares = [f"{100 * found.share(name, kind):.1f}" for kind in kinds]
             dated = [f"{100 * kept.dates / found.asked_dates:.1f}"] if asked_dates else []
             ratio = f"{found.tokens / kept.tokens:.1f}" if kept.tokens else "-"
             rows.append([self._name(name), f"{kept.tokens:,}", ratio, *shares, *dated])
         title = "Questions with all their evidence, %" if kinds else "Sizes"
-        parts = [_table(title, heads, rows)]
+        read = f"Read: {found.conversations:,} conversations, {found.messages:,} messages, {found.tokens:,} tokens."
+        read += " In brackets: the number of questions or of details."
+        parts = [read, _table(title, heads, rows)]
+        if found.failed:
+            parts.insert(0, f"Failed: {len(found.failed)} batches have no notes; the first error: {found.failed[0]}")
         for who, label in _SPEAKERS.items():
             present: list[AnchorKind] = [kind for kind in KINDS if found.anchors[who, kind]]
             if present:
-                rows = [["in the messages", *(f"{found.anchors[who, kind]:,}" for kind in present)]]
+                heads = [f"{kind} ({found.anchors[who, kind]:,})" for kind in present]
+                rows = []
                 for name, kept in found.kept.items():
                     shares = [f"{100 * kept.anchors[who, kind] / found.anchors[who, kind]:.0f}" for kind in present]
                     rows.append([self._name(name), *shares])
-                parts.append(_table(f"Anchors of {label} that are kept, %", [*present], rows))
+                parts.append(_table(f"Details of {label} that are kept, %", heads, rows))
         parts.append("\n".join(self._sentences()))
         return "\n\n".join(parts)
 
@@ -98,8 +105,10 @@ class Report:
 
     def _sentences(self) -> list[str]:
         found = self.retention
-        lines = [f"Invention: {100 * len(found.invented) / max(1, found.lines):.1f} of 100 lines have an anchor that"]
-        lines[0] += f" no message has ({len(found.invented):,} of {found.lines:,})."
+        lines = [
+            f"Invention: {100 * len(found.invented) / max(1, found.lines):.1f} of 100 lines have a number, date, name "
+            f"or other detail that no message has ({len(found.invented):,} of {found.lines:,})."
+        ]
         if found.credited:
             right = found.credited - len(found.miscredited)
             lines.append(
@@ -107,7 +116,9 @@ class Report:
             )
         if self.updates:
             fresh = self.updates.cases - len(self.updates.stale)
-            lines.append(f"Update: the newest value stands in {fresh} of {self.updates.cases} corrections.")
+            lines.append(
+                f"Update: in a built-in test of {self.updates.cases} corrections, the newest value stands in {fresh}."
+            )
         used, size = found.usage, max(1, found.tokens)
         lines.append(
             f"Cost: {used.total_tokens / size:.2f} tokens of the Observer for each token that was read, "
@@ -115,8 +126,6 @@ class Report:
             f"{100 * used.cached_tokens / max(1, used.input_tokens):.0f} % of its input cached; "
             f"{found.calls:,} calls, {found.seconds:.1f} s."
         )
-        if found.failed:
-            lines.append(f"Failed: {len(found.failed)} batches have no notes; the first error: {found.failed[0]}")
         return lines
 
 
@@ -129,7 +138,7 @@ async def evaluate_retention(
     window_tokens: int = 0,
     language: str | None = None,
     updates: bool = True,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Measure an Observer on a file of conversations.
 
@@ -145,6 +154,7 @@ async def evaluate_retention(
     Raises:
         InputError: The file is not a conversation in a known format, or has no messages.
         ConfigError: The model cannot be used.
+        ModelError, RoleError: The model failed at every batch, or no further batch would have notes.
     """
     found = read_evidence(path)[:conversations]
     if not found:
@@ -158,7 +168,9 @@ async def evaluate_retention(
         retention = await measure(
             found, role, batch_tokens=batch_tokens, window_tokens=window_tokens, progress=progress
         )
-        corrected = await measure_updates(role) if updates else None
+        if retention.failed and not retention.calls:
+            raise RoleError(f"no batch has notes; the first error: {retention.failed[0]}")
+        corrected = await measure_updates(role, progress=progress) if updates else None
     finally:
         await models.close()
     name = observer if isinstance(observer, str) else f"{observer.provider}/{observer.name}"

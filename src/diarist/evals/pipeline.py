@@ -80,15 +80,7 @@ class Evaluation:
         self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
         self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
         self._interrupted = Records(self._out / "interrupted.jsonl", "id")
-        self._run_id = self._open_folder()
         self._meter = Meter(settings.budget, settings.prices)
-        self._worker = Worker(
-            self._meter,
-            self._interrupted,
-            concurrency=settings.concurrency,
-            run_id=self._run_id,
-            retry_failed=settings.retry_failed,
-        )
         self._models: dict[str, MeteredModel | str] = {}
         self._stores: dict[tuple[str, int], Memories] = {}
         self._sessions: dict[Path, Records] = {}
@@ -117,6 +109,14 @@ class Evaluation:
                 f"{self._dataset.title} asks in the middle of a history, where the tool recall would read what comes "
                 "later; leave out --system om-recall"
             )
+        self._run_id = self._open_folder()  # last, since a run keeps its first settings
+        self._worker = Worker(
+            self._meter,
+            self._interrupted,
+            concurrency=settings.concurrency,
+            run_id=self._run_id,
+            retry_failed=settings.retry_failed,
+        )
 
     async def run(self) -> Outcome:
         """Run all stages, and return the outcome. A cancelled run can be resumed."""

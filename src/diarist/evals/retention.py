@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from diarist.chunks import Usage
 from diarist.evals.baselines import BY_BATCH, WHOLE, fill, messages_of, sentences_of, split_sentences
 from diarist.evals.evidence import Conversation, Question, dates_between, full_text, stems
+from diarist.evals.work import STOPS
 from diarist.exceptions import ModelError
 from diarist.memory.observational.anchors import AnchorKind, Sources, find_anchors
 from diarist.memory.observational.roles.base import ObserverRole, RoleError
@@ -96,7 +97,7 @@ async def measure(
     batch_tokens: int = 6_000,
     window_tokens: int = 0,
     counter: TokenCounter | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Retention:
     """Return what the notes of ``observer`` keep, beside baselines of the same size.
 
@@ -107,7 +108,10 @@ async def measure(
         window_tokens: The newest messages of each conversation, up to this size, stay raw beside the notes; the
             baselines get the same room.
         counter: o200k_base by default.
-        progress: Called with the number of messages of each batch when it is noted.
+        progress: Called with a line of text when a batch begins.
+
+    Raises:
+        ModelError: No further batch would have notes: the key is wrong, or the provider refuses or cannot be reached.
     """
     counter = counter or default_counter()
     result = Retention(kept={name: Kept() for name in ("notes", *WHOLE, *BY_BATCH)})
@@ -127,13 +131,14 @@ async def measure(
         result.tokens += sum(sizes.values())
         notes: list[str] = []
         earlier: list[Observation] = []
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
+            if progress:
+                place = f"conversation {result.conversations} of {len(conversations)}"
+                progress(f"{place}: batch {number} of {len(batches)}, {len(batch)} messages")
             old = [message for message in batch if message.id not in window]
             text = await _observe(old, observer, earlier, counter, result)
             raw = (f"{speaker(m)}: {full_text(m)}" for m in batch if m.id in window)
             notes.append("\n".join([text, *raw]))
-            if progress:
-                progress(len(batch))
         texts = _baselines(batches, notes, counter)
         _count_kept(conversation.questions, batches, {"notes": notes, **texts}, counter, result)
     return result
@@ -153,6 +158,8 @@ async def _observe(
         started = time.perf_counter()
         try:
             observed = await observer.observe(left, earlier=earlier)
+        except STOPS:
+            raise
         except (RoleError, ModelError) as error:
             result.failed.append(str(error))
             break

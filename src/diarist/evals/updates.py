@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from diarist.evals.retention import as_entry
+from diarist.evals.work import STOPS
 from diarist.exceptions import ModelError
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleError
 from diarist.memory.observational.roles.extractive.reflector import read_lines
@@ -54,7 +56,11 @@ class Updates:
 
 
 async def measure_updates(
-    observer: ObserverRole, reflector: ReflectorRole | None = None, *, counter: TokenCounter | None = None
+    observer: ObserverRole,
+    reflector: ReflectorRole | None = None,
+    *,
+    counter: TokenCounter | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Updates:
     """Observe each case in two batches, a week apart, and look for the values in the diary.
 
@@ -63,10 +69,16 @@ async def measure_updates(
     Args:
         reflector: Condenses the diary to three quarters before it is looked at. Default: nothing condenses it.
         counter: o200k_base by default.
+        progress: Called with a line of text when a case begins.
+
+    Raises:
+        ModelError: As for ``measure``.
     """
     counter = counter or default_counter()
     result = Updates(cases=len(CASES))
     for number, (first, second, old, new) in enumerate(CASES):
+        if progress:
+            progress(f"correction {number + 1} of {len(CASES)}")
         monday = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
         entries: list[Observation] = []
         try:
@@ -76,6 +88,8 @@ async def measure_updates(
             text = "\n".join(entry.text for entry in entries)
             if reflector:
                 text = (await reflector.reflect(entries, target_tokens=counter.count(text) * 3 // 4)).text
+        except STOPS:
+            raise
         except (RoleError, ModelError):  # a diary that cannot be written has no new value
             text = ""
         lines = [line.text for line in read_lines(text)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 from diarist.concurrency import inner_cancel_as_error, program_is_ending
 from diarist.exceptions import DiaristError
+from diarist.sync import blocked_loop, running_loop
 
 logger = logging.getLogger("diarist")
 
@@ -23,6 +25,7 @@ _GLANCE = 1.0
 @dataclass(eq=False, slots=True)
 class _Job:
     loop: asyncio.AbstractEventLoop
+    process: int = field(default_factory=os.getpid)
     done: Future[None] = field(default_factory=Future[None])
     task: asyncio.Task[None] | None = None
 
@@ -62,31 +65,33 @@ class Background:
         """True if any job runs."""
         return bool(self._names())
 
-    async def wait(self, name: str, timeout: float | None = None) -> None:
+    async def wait(self, name: str, timeout: float | None = None) -> bool:
         """Wait until no job of this name runs, at most ``timeout`` seconds. A job on a stopped loop does not block the
-        wait."""
+        wait.
+
+        Returns False at once if the job cannot end, since the current synchronous call blocks its loop.
+        """
         job = self._running(name)
         if job is None:
-            return
+            return True
+        if job.loop is blocked_loop.get():
+            return False
         ended, clock = asyncio.wrap_future(job.done), asyncio.get_running_loop().time
         deadline = math.inf if timeout is None else clock() + timeout
         while self._running(name) is job:
             await asyncio.wait([ended], timeout=max(0.0, min(_GLANCE, deadline - clock())))
             if ended.done() or clock() >= deadline:
-                return
+                break
+        return True
 
     async def settled(self) -> None:
-        """Wait until no job runs, including jobs started during the wait."""
-        while names := self._names():
-            for name in names:
-                await self.wait(name)
+        """Wait until no job runs, including jobs started during the wait, except those that cannot end as above."""
+        while any([await self.wait(name) for name in self._names()]):
+            pass
 
     def check_elsewhere(self) -> None:
         """Raise DiaristError if a job runs on the event loop of this thread: a synchronous wait would block it."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            return
+        here = running_loop()
         with self._lock:
             if any(job.loop is here for job in self._jobs.values()):
                 raise DiaristError(
@@ -103,10 +108,10 @@ class Background:
             return [name for name in list(self._jobs) if self._alive(name)]
 
     def _alive(self, name: str) -> bool:
-        """Return False for a job on a closed or stopped loop: it may never end. If such a job does continue,
-        compare-and-set protects the logs against a late save."""
+        """Return False for a job on a closed or stopped loop, since it may never end, and after a fork for a job of the
+        parent. If such a job does continue, compare-and-set protects the logs against a late save."""
         job = self._jobs.get(name)
-        if job is not None and not job.loop.is_running():
+        if job is not None and not (job.process == os.getpid() and job.loop.is_running()):
             del self._jobs[name]
             return False
         return job is not None

@@ -12,13 +12,13 @@ from typing import Literal
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConflictError, InputError, NotFoundError
 from diarist.memory.divergence import Place, chain_id, divergence, may_lack
-from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, LogStore
+from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
-from diarist.storage.records import Forgotten, ObservationLog, Run, Scope, Superseded, Thread, Tombstone, path_to
+from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
 from diarist.tokens import TokenCounter
 
 OnDivergence = Literal["branch", "append", "error"]
@@ -245,7 +245,7 @@ class Branches:
         attempt = 0
         while True:
             attempt += 1
-            logs = [await self._cleaned(scope, thread, stones) for scope in _SCOPES]
+            logs = [(log, await self._without(log, stones)) for log in await logs_of(self._storage, thread)]
             try:
                 gone = await self._storage.set_branch(run, end, logs=logs)
                 break
@@ -267,13 +267,9 @@ class Branches:
             logger.warning("copies of superseded messages of thread %s cannot be removed: %r", thread.id, error)
         return gone
 
-    async def _cleaned(
-        self, scope: Scope, thread: Thread, stones: Sequence[Tombstone]
-    ) -> tuple[ObservationLog, ObservationLog]:
-        logs = LogStore(self._storage, scope)
-        log = await logs.read(thread.id, thread.resource_id)
+    async def _without(self, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:
         past = await self._storage.list_generations(log.key) if log.entries or log.reflection else []
-        return log, without_rows(log, past, stones)
+        return without_rows(log, past, stones)
 
     async def list(self, thread_id: str) -> list[Branch]:
         """Return the branches that are not active, the newest first."""
@@ -291,9 +287,6 @@ class Branches:
             if _branch_id(path[-1].message) == branch:
                 return seq_of(path[-1].message)
         raise NotFoundError(f"thread {thread_id!r} has no branch {branch!r} that is not active")
-
-
-_SCOPES: tuple[Scope, ...] = ("thread", "resource")
 
 
 def _branch_id(last: Message) -> str:

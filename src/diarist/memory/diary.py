@@ -244,7 +244,8 @@ class Diary:
         self, thread: str | None, resource: str | None, change: Callable[[ObservationLog], ObservationLog]
     ) -> ObservationLog:
         found = await self._addressing.diary(thread, resource)
-        log = await self._addressing.logs.update(found.id, found.resource_id, change)
+        logs = self._addressing.logs
+        log = await logs.update(lambda: logs.read(found.id, found.resource_id), change)
         return visible_log(log, None, found.id)
 
     async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
@@ -262,7 +263,7 @@ class Diary:
         log = await self._forgetting.finished(found)
         if not log.version:
             return
-        await self._addressing.logs.update(found.id, found.resource_id, empty)
+        await self._addressing.logs.update(lambda: self._addressing.logs.reread(log), empty)
         await self._storage.delete_generations(log.key)
         await self._storage.delete_events(log.key)
         threads = [found] if log.scope == "thread" else [t async for t in threads_of(self._storage, log.resource_id)]

@@ -49,8 +49,9 @@ def divergence(
     1. The client has the branch, or its end, and something new.
     2. The client has the branch from its first message on. What differs is an edit, or a request for another answer.
     3. The client has a part of the branch. It edits, or asks for another answer.
-    4. The client has replaced the middle or the beginning, as by a summary. Its messages before the new question are
-       the end of the branch, with at least one question and its answer; only the new question is new.
+    4. The client lacks the middle, or has replaced the beginning, as by a summary. Its messages before the new question
+       are the beginning and the end of the branch; or they have its end, with at least one question and its answer.
+       Only the new question is new.
 
     Without an answer in ``given``, all its messages are new: nothing tells a repeated question from a new one.
 
@@ -87,8 +88,9 @@ def _read(history: _History, places: Sequence[Place], loose: Collection[str]) ->
         start, end = history.run_at_end(places, loose)
         roles = [message.role for message in history.messages[start:end]]
         has_exchange = "user" in roles and "assistant" in roles[roles.index("user") :]
-        if has_exchange and (not count or start <= count < end):
-            return Divergence(len(places), size - end, answers[end] - answers[start], is_unknown=not count)
+        if start <= count < end if count else has_exchange:
+            known = answers[end] if count else answers[end] - answers[start]
+            return Divergence(len(places), size - end, known, is_unknown=not count)
     return Divergence(keep, size - count, answers[count], is_unknown=not count and bool(places))
 
 

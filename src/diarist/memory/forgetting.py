@@ -9,7 +9,7 @@ from diarist.checks import check_ids, check_names
 from diarist.exceptions import ConflictError, InputError, ThreadBusyError
 from diarist.memory.addressing import Addressing
 from diarist.memory.observational.log.edits import tombstones_of
-from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREADS, LogStore
+from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREADS, LogStore, logs_of
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
@@ -23,7 +23,6 @@ from diarist.storage.records import (
     ObservationLog,
     Resource,
     RowRef,
-    Scope,
     Thread,
     Tombstone,
     WorkingMemory,
@@ -130,9 +129,7 @@ class Forgetting:
         """Return the logs that may cover the thread: this memory's own, stored or not, and the one of the other scope
         if that log is stored."""
         mine = self._addressing.logs.key(thread.id, thread.resource_id)
-        scopes: tuple[Scope, ...] = ("thread", "resource")
-        logs = [await LogStore(self.storage, scope).read(thread.id, thread.resource_id) for scope in scopes]
-        return [log for log in logs if log.version or log.key == mine]
+        return [log for log in await logs_of(self.storage, thread) if log.version or log.key == mine]
 
     async def rows_with(self, thread_id: str, ids: set[str]) -> list[Message]:
         """Return the stored messages with these ids."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import dropwhile
 from typing import Any
 
-from diarist.memory.rows import seq_of, stand_in
+from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.memory.run_recorder import RunRecorder
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.messages import Message
@@ -17,8 +17,6 @@ from diarist.processors.base import (
 )
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter
-
-_LONGEST_TURN = 200
 
 
 class HistoryProcessor(Processor[Any]):
@@ -100,11 +98,7 @@ class HistoryProcessor(Processor[Any]):
         first = next((index for index, row in enumerate(always) if row.role == "user"), None)
         if first is not None:
             return window[first:]
-        # the user message that started the turn
-        earlier = await self._storage.list_messages(
-            thread_id, before=window[0].seq, limit=_LONGEST_TURN, newest_first=True
-        )
-        opener = next((message for message in earlier if message.role == "user"), None)
+        opener = await find_opener(self._storage, thread_id, before=window[0])
         newest = window if opener is None else _newest(rows, self._last - 1, hop)
         newest = list(dropwhile(lambda row: row.role == "tool", newest))  # drop results without their calls
         if opener is None and newest:

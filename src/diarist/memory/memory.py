@@ -289,10 +289,12 @@ class Memory:
                 if self.config is not None:
                     self._engine(None)
             except ConfigError as missing:
+                if not model_id:
+                    raise
                 try:
                     model = resolve(model_id)
-                except ConfigError:
-                    raise missing from None
+                except ConfigError as unusable:
+                    raise ConfigError(f"{missing}; or give a model_id that memory can call ({unusable})") from missing
             self._called_models[model_id] = model
         return self._called_models[model_id]
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from diarist.checks import check_metadata_of, check_names, checked_metadata
-from diarist.counting import count_parts, ensure_counted
+from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.addressing import Addressing
 from diarist.memory.forgetting import Forgetting
@@ -115,7 +115,7 @@ class Messages:
         if not fresh:
             return 0
         fresh = list(map(unstored, fresh))
-        ensure_counted(fresh, self._counter)
+        await count_messages(fresh, self._counter)
         owner = Thread(id=thread, resource_id=resource or own_resource(thread), title=title)
         run = await open_run(self._storage, new_id("run"), owner, wait=self._thread_wait)
         try:
@@ -184,7 +184,7 @@ class Messages:
             new = replace(
                 row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else list(said)
             )
-            new.part_tokens = count_parts(new, self._counter)
+            await count_messages([new], self._counter)
             says_else = row.parts != new.parts
 
             async def forget_old() -> None:

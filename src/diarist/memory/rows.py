@@ -9,6 +9,7 @@ from diarist.storage.base import Storage
 from diarist.storage.records import Thread
 
 _PAGE = 500
+_OPENER_ROWS, _OPENER_PAGE = 200, 20
 
 
 def seq_of(row: Message) -> int:
@@ -16,6 +17,26 @@ def seq_of(row: Message) -> int:
     if row.seq is None:
         raise ValueError(f"message {row.id!r} is not stored: it has no seq")
     return row.seq
+
+
+async def find_opener(
+    storage: Storage, thread_id: str, *, before: Message, run_id: str | None = None
+) -> Message | None:
+    """Return the last user message among the 200 rows before a row; None if there is none.
+
+    Args:
+        run_id: A live run; its rows are included.
+    """
+    place = seq_of(before)
+    for _ in range(_OPENER_ROWS // _OPENER_PAGE):
+        page = await storage.list_messages(
+            thread_id, before=place, limit=_OPENER_PAGE, newest_first=True, run_id=run_id
+        )
+        opener = next((row for row in page if row.role == "user"), None)
+        if opener is not None or len(page) < _OPENER_PAGE:
+            return opener
+        place = seq_of(page[-1])
+    return None
 
 
 def stand_in(first: Message) -> Message:

@@ -13,7 +13,7 @@ from typing import cast
 from diarist.checks import check_metadata_of
 from diarist.chunks import DataChunk
 from diarist.concurrency import shield_until_done
-from diarist.counting import count_parts
+from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.branches import Branches
@@ -224,7 +224,7 @@ class RunRecorder:
             if repaired:
                 there = await self._storage.existing_ids(thread_id, [row.id for row in repaired])
                 repaired = [row for row in repaired if row.id in there]  # the others were deleted
-                self._count(repaired)
+                await count_messages(repaired, self._counter)
                 await self._storage.rewrite_messages(self._run, repaired)
             if gone := messages.obsolete - self.kept:
                 await self._storage.delete_messages(thread_id, sorted(gone))
@@ -249,7 +249,7 @@ class RunRecorder:
         """Store the current versions of these rows of the run, and delete others."""
         for message in messages:
             message.seq = self._saved[message.id][0].seq
-        self._count(messages)
+        await count_messages(messages, self._counter)
         # Shielded: after an interrupted write, the end of the run would remove the same rows again.
         await shield_until_done(self._replace(messages, [message.id for message in remove]))
 
@@ -260,13 +260,9 @@ class RunRecorder:
             del self._saved[message_id]
 
     async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
-        self._count(messages)
+        await count_messages(messages, self._counter)
         new, self.events = self.events, []
         self._stored(messages, await self._storage.append_messages(self._run, messages, source=source, events=new))
-
-    def _count(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            message.part_tokens = count_parts(message, self._counter)
 
     def _stored(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
         run = self._run
@@ -315,7 +311,7 @@ class RunRecorder:
             await shield_until_done(self._append(together, source))
         if mends:
             await self._repair(messages)
-        self._count(last)
+        await count_messages(last, self._counter)
         return last
 
 

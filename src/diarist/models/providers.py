@@ -98,10 +98,15 @@ def has_key(provider: str) -> bool:
     return not info.keys
 
 
+def key_name(provider: str) -> str | None:
+    """Return the name of the environment variable that holds the provider's key, or None."""
+    return next((name for name in PROVIDERS[provider].keys if os.environ.get(name)), None)
+
+
 def key(provider: str) -> str | None:
     """Return the provider's key from the environment, or None."""
-    found = (os.environ.get(name) for name in PROVIDERS[provider].keys)
-    return next((value for value in found if value), None)
+    name = key_name(provider)
+    return os.environ[name] if name else None
 
 
 def check(provider: str, *, api_key: str | None, base_url: str | None, library: bool = True) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
@@ -29,6 +29,23 @@ from diarist.storage.records import (
 )
 
 Ranges = Sequence[tuple[int, int | None]]
+
+Server = Literal["postgresql", "libsql", "mongodb"]
+SCHEMES: dict[str, Server] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "libsql": "libsql",
+    "https": "libsql",
+    "http": "libsql",
+    "mongodb": "mongodb",
+}
+"""Kinds of databases by the schemes of their URLs."""
+
+_CLASSES: dict[Server, str] = {
+    "postgresql": "PostgresStorage",
+    "libsql": "LibSQLStorage",
+    "mongodb": "MongoDBStorage",
+}
 
 
 class Storage(ABC):
@@ -447,10 +464,24 @@ class SearchStorage(ABC):
         """
 
 
-def checked_storage(value: Storage) -> Storage:
+def checked_storage(value: object) -> Storage:
     """Return ``value``. Raises ConfigError if it is not a storage."""
-    methods = () if isinstance(value, type) else sorted(Storage.__abstractmethods__)
-    if methods and all(callable(getattr(value, name, None)) for name in methods):  # also for wrappers
+    if isinstance(value, Storage):
         return value
-    made = f"SQLiteStorage({value!r})" if isinstance(value, str | PathLike) else "SQLiteStorage('memory.db')"
-    raise ConfigError(f"storage must be a storage, such as {made} from diarist.storage, not {value!r}")
+    name, place, given = "SQLiteStorage('memory.db')", "diarist.storage", repr(value)
+    if isinstance(value, str) and "://" in value:
+        scheme, _, path = value.partition("://")
+        given = f"'{scheme}://…'"  # the rest may hold a password
+        if kind := SCHEMES.get(scheme.partition("+")[0]):
+            name, place = (
+                f"{_CLASSES[kind]}({given})",
+                f"diarist.storage.{_CLASSES[kind].removesuffix('Storage').lower()}",
+            )
+        elif scheme == "sqlite":
+            name = f"SQLiteStorage({path.removeprefix('/')!r})"
+    elif isinstance(value, str | PathLike):
+        name = f"SQLiteStorage({given})"
+    raise ConfigError(
+        f"storage must be a Storage, such as {name} from {place}, not {given};"
+        " a class of your own must be a subclass of diarist.storage.Storage"
+    )

@@ -139,8 +139,9 @@ class ScriptedModel(Model):
         number, last = len(self.requests), len(self._replies) - 1
         answer: Any = self._replies[min(number, last)] if self._replies else None
         if number > last and not callable(answer):
+            replies = "1 reply" if last == 0 else f"{last + 1} replies"
             raise ScriptError(
-                f"request {number + 1} arrived, but the script of {self.id!r} has {len(self._replies)} replies; "
+                f"request {number + 1} arrived, but the script of {self.id!r} has {replies}; "
                 "add one, or end with a function, which answers every further request"
             )
         self.requests.append(deepcopy(request))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -29,7 +31,7 @@ from diarist.exceptions import ConfigError, InputError
 from diarist.integrations.openai_agents import ObservationalMemory
 from diarist.integrations.openai_agents.messages import arrange
 from diarist.memory import RetrievalConfig
-from diarist.storage import InMemoryStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing.adapter_conformance import RecordingStorage
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True])
@@ -180,6 +182,21 @@ async def test_a_failed_run_of_another_object_does_not_hold_the_thread() -> None
     other = talk.join()
     await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Hello again", om=other)
     assert (talk.outcomes, other.degraded) == (["interrupted", "committed"], "")
+
+
+def test_a_failed_run_under_asyncio_run_does_not_hold_the_thread(tmp_path: Path) -> None:
+    def program(step: Any) -> None:
+        async def main() -> None:
+            memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"), thread_wait=0)
+            om = ObservationalMemory(memory, thread="trip", resource="ada", fail_open=False)
+            agent = Agent(name="A", model=ScriptedModel([step]))
+            await Runner.run(agent, "Hello", session=om.session, run_config=om.run_config())
+
+        asyncio.run(main())
+
+    with pytest.raises(RuntimeError, match="down"):
+        program(RuntimeError("down"))
+    program(says("Hi."))
 
 
 async def test_items_of_unknown_types_are_sent_and_named() -> None:

@@ -108,11 +108,11 @@ class WatchedBackground(Background):
         self.waiting = asyncio.Event()
         self.waits: list[str] = []
 
-    async def wait(self, name: str, timeout: float | None = None) -> None:
+    async def wait(self, name: str, timeout: float | None = None) -> bool:
         if timeout is not None and self.running(name):
             self.waits.append(name)
             self.waiting.set()
-        await super().wait(name, timeout)
+        return await super().wait(name, timeout)
 
 
 def small_config(

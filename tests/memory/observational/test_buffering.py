@@ -737,7 +737,7 @@ async def test_a_waiting_reflection_falls_with_what_it_replaces(storage: Storage
     await chat.settled()
     logs = LogStore(storage)
     gone = memory.log.entries[0].id
-    log = await logs.update(chat.thread, "ada", lambda log: transitions.drop_entries(log, {gone}))
+    log = await logs.update(lambda: logs.read(chat.thread, "ada"), lambda log: transitions.drop_entries(log, {gone}))
     assert log.reflection is None
     await chat.turn(user("q3", 1))
     await chat.settled()
@@ -750,7 +750,8 @@ async def test_a_reflection_is_dropped_when_its_entries_change(storage: Storage)
     memory = await noted(chat)
     await chat.reflector.started.wait()
     gone = memory.log.entries[0].id
-    await LogStore(storage).update(chat.thread, "ada", lambda log: transitions.drop_entries(log, {gone}))
+    logs = LogStore(storage)
+    await logs.update(lambda: logs.read(chat.thread, "ada"), lambda log: transitions.drop_entries(log, {gone}))
     chat.reflector.gate.set()
     await chat.settled()
     log = await chat.stored()

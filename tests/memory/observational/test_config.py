@@ -52,6 +52,7 @@ def test_settings_go_over_the_defaults() -> None:
     [
         ({"message_tokens": 0}, "message_tokens"),
         ({"message_tokens": True}, "message_tokens"),
+        ({"message_tokens": 0.5}, "^message_tokens must be a whole number, not 0.5"),
         ({"message_tokens": "300"}, "message_tokens must be a number, not '300'"),
         ({"buffer_tokens": "300"}, "buffer_tokens must be a number"),
         ({"buffer_activation": "0.5"}, "buffer_activation must be a number"),

@@ -251,6 +251,17 @@ async def test_after_a_failure_the_key_backs_off_and_then_tries_again(chat: Conv
     assert (await chat.log()).observer_failures.count == 0
 
 
+async def test_a_failure_by_a_clock_that_is_ahead_stops_no_other_process(chat: Conversation) -> None:
+    await grown(chat)
+    chat.observer.fail = ModelConnectionError("down")
+    chat.clock.advance(1_000_000)
+    await chat.turn(user("q1", 20))
+    chat.observer.fail = None
+    chat.clock.advance(-1_000_000)
+    await chat.turn(user("q2", 5))
+    assert (await chat.log()).observer_failures.count == 0
+
+
 async def test_a_slow_observer_is_given_up_and_the_turn_goes_on(storage: Storage) -> None:
     chat = await grown(Conversation(storage, config=small_config(observe_timeout=0.5)))
     chat.observer.gate = asyncio.Event()  # never set

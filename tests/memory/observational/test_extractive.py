@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from diarist.chunks import Usage
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.memory.observational.roles.base import RoleError
-from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector, observer
+from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector, observer, tools
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
 from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.messages import FilePart, Message, ToolPart
@@ -84,12 +85,118 @@ async def test_a_tool_call_tells_what_came_out() -> None:
     assert len(text) < 300
 
 
+async def test_several_changes_in_a_row_are_noted() -> None:
+    cities = ["Rome", "Oslo", "Turku", "Lund", "Paris", "Berlin", "Madrid", "Lisbon", "Vienna", "Prague"]
+    bookings = [
+        called("book_hotel", {"city": city, "nights": n}, f"Booked {city}, reference R{n * 7919}, breakfast included")
+        for n, city in enumerate(cities, start=1)
+    ]
+    assert (await notes(user("Book all."), *bookings)).count("✅") >= 3
+
+
 async def test_failed_calls_are_named_and_not_ticked() -> None:
     error = await notes(called("book_hotel", {"city": "Rome"}, "no rooms left", state="error"))
     assert 'book_hotel(city="Rome") → error: no rooms left' in error
     assert "✅" not in error
     assert "denied: not now" in await notes(called("book_hotel", {}, "not now", state="denied"))
     assert "→ Error: no such city" in await notes(called("book_hotel", {}, "Error: no such city"))
+
+
+@pytest.mark.parametrize(
+    ("result", "ticked"),
+    [
+        ("Booked.", True),
+        ("Error: card declined", False),
+        ("ValueError: no such room", False),
+        ([{"type": "text", "text": "Error: card declined"}], False),
+        ({"reference": None, "price": 84, "error": "card declined"}, False),
+        ('{"id": 7, "city": "Rome", "status": "failed"}', False),
+        ({"id": 7, "success": False}, False),
+        ({"id": 7, "error": None, "status": "ok"}, True),
+        ("0 errors, 1 room booked", True),
+    ],
+)
+async def test_only_changes_that_succeeded_are_ticked(result: object, ticked: bool) -> None:
+    assert ("✅" in await notes(called("book_hotel", {"city": "Rome"}, result))) == ticked
+
+
+@pytest.mark.parametrize("name", ["book_hotel", "TodoWrite", "bookHotel", "mcp__mail__send", "FILE.DELETE"])
+async def test_changes_are_known_by_the_words_of_their_names(name: str) -> None:
+    assert f"✅ 09:14 Assistant called {name}() → ok" in await notes(called(name, {}, "ok"))
+
+
+@pytest.mark.parametrize("name", ["get_address", "list_updates", "booking_lookup", "WriterSearch", "postcode"])
+async def test_tools_that_only_look_are_not_ticked(name: str) -> None:
+    assert f"🟡 09:14 Assistant called {name}() → ok" in await notes(called(name, {}, "ok"))
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        ([{"type": "text", "text": "Sunny,"}, {"type": "text", "text": "24 degrees"}], "Sunny, 24 degrees"),
+        ([{"type": "text", "text": '{"degrees": 24}'}], "degrees 24"),
+        ([{"type": "text", "name": "title"}], "1 item: type text, name title"),
+        ([7], "1 item: 7"),
+        ([7, 8], "2 items: 7; 8"),
+        ([], "0 items"),
+        (None, "(empty)"),
+        ("", "(empty)"),
+        ({}, "(empty)"),
+        (False, "false"),
+    ],
+)
+async def test_results_of_each_shape_are_readable(result: object, outcome: str) -> None:
+    assert (await notes(called("look", {}, result))).endswith(f"look() → {outcome}")
+
+
+async def test_what_tells_most_of_a_result_is_kept() -> None:
+    fields = {
+        "note": "quiet and near the station",
+        **{f"text {chr(97 + n)}": "x" * 60 for n in range(20)},
+        "status": "sold out",
+    }
+    assert "status sold out" in await notes(called("look", {}, fields))
+    nested = {"data": {"hotel": {"rooms": [{"price": 84}], "city": "Rome"}}, "text": "x" * 300}
+    text = await notes(called("look", {}, nested))
+    assert "price 84" in text
+    assert "city Rome" in text
+    log = "\n".join(
+        ["=====", *(f"step {n} of the build is running" for n in range(50)), "3 passed, 1 failed", "Goodbye"]
+    )
+    assert "53 lines: 3 passed, 1 failed" in await notes(called("run", {}, log))
+    assert "53 lines: step 0 of the build is running" in await notes(
+        called("run", {}, log.replace("passed, 1 failed", ""))
+    )
+    assert "53 lines: ValueError: no room" in await notes(
+        called("run", {}, log.replace("Goodbye", "ValueError: no room"))
+    )
+
+
+async def test_an_error_tells_more_than_a_summary_after_it() -> None:
+    log = "\n".join([*["build"] * 80, "ValueError: bad room", *["cleanup"] * 3, "3 warnings"])
+    assert "→ 85 lines: ValueError: bad room" in await notes(called("run", {}, log))
+
+
+async def test_names_of_files_are_no_errors_and_rulers_no_content() -> None:
+    files = "\n".join(["src/part.py"] * 40 + ["invalid.txt"])
+    assert "→ 41 lines: src/part.py" in await notes(called("list", {}, files))
+    assert "→ ===== =====" in await notes(called("list", {}, "=====\n" * 300))
+
+
+ISSUE = {"title": "Login fails", "number": 4312, "state": "OPEN"}
+KETTLE = {"title": "Red kettle", "price": 39.9}
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        ({"data": {"viewer": {"repository": {"issue": ISSUE}}}}, "number 4312, title Login fails, state OPEN"),
+        ({"data": {"shop": {"products": {"edges": [{"node": KETTLE}]}}}}, "1 item: price 39.9, title Red kettle"),
+        ({"errors": [{"message": "no such room"}]}, "errors 1 item: message no such room"),
+    ],
+)
+async def test_what_wraps_a_result_takes_no_room(result: object, outcome: str) -> None:
+    assert (await notes(called("query", {}, result))).endswith(f"query() → {outcome}")
 
 
 async def test_the_same_call_is_noted_once() -> None:
@@ -131,6 +238,8 @@ async def test_noted_rows_are_not_noted_again() -> None:
     again = await notes(user("I live in Turku."), user("My sister lives in Oslo."), earlier=first)
     assert "Turku" not in again
     assert "My sister lives in Oslo." in again
+    little = await notes(user("I live in Turku."), user("It is so nice here."), earlier=first)
+    assert little == "Date: 2026-03-02\n- 🟢 09:12 User said: It is so nice here."
 
 
 async def test_something_is_always_noted() -> None:
@@ -150,8 +259,18 @@ async def test_hints_follow_the_last_request() -> None:
     assert asked.suggested_response == "Wait for the user's answer to: At what time of day?"
     answered = await observer.observe([user("Book the ferry."), assistant("Your code is F-88.")], earlier=[])
     assert (answered.current_task, answered.suggested_response) == ("The user's last request: Book the ferry.", None)
+    greeted = await observer.observe([user("Hi!"), assistant("What is your name?")], earlier=[])
+    assert (greeted.current_task, greeted.suggested_response) == (
+        None,
+        "Wait for the user's answer to: What is your name?",
+    )
     thanks = await observer.observe([user("Thank you!")], earlier=[])
     assert (thanks.current_task, thanks.suggested_response) == (None, None)
+
+
+async def test_short_facts_about_the_user_are_noted() -> None:
+    assert "I'm vegan." in await notes(user("I'm vegan.", 10), user("My sister Ines lives in Turku.", 11))
+    assert "User said: I don't drink." in await notes(user("I don't drink."), assistant("I noted that for you."))
 
 
 async def test_it_costs_nothing_and_says_what_it_is() -> None:
@@ -166,6 +285,88 @@ async def test_machine_made_blocks_and_code_are_left_out() -> None:
     assert "I use Python 3.11." in text
     assert "green" not in text
     assert "1984" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I met Prof. Holm and Mrs. Lund at St. Olaf in Turku.",
+        "My boat is approx. 84 feet long, e.g. No. 7 on the map of A. Virtanen.",
+    ],
+)
+async def test_abbreviations_do_not_end_a_sentence(text: str) -> None:
+    assert f"User stated: {text}" in await notes(user(text + " Hm. Ah."))
+    assert f"Answer the user: {text}" in str(await ExtractiveObserver().observe([user(text)], earlier=[]))
+
+
+async def test_a_contraction_can_end_a_sentence() -> None:
+    text = "No I don't. Can you find me a hotel in Rome?"
+    observed = await ExtractiveObserver().observe([user(text)], earlier=[])
+    assert observed.suggested_response == "Answer the user: Can you find me a hotel in Rome?"
+
+
+async def test_what_follows_an_unclosed_fence_is_kept() -> None:
+    assert "My flight is AZ 204." in await notes(user("Look at this:\n```\nx = 1984\n\nMy flight is AZ 204."))
+    assert "My flight is AZ 204." in await notes(user("<system-reminder>\nMy flight is AZ 204."))
+    closed = await notes(user("```\nx = 1984\n```\n```\nMy flight is AZ 204."))
+    assert "My flight is AZ 204." in closed
+    assert "1984" not in closed
+
+
+async def test_pasted_tables_and_logs_do_not_push_out_what_is_said() -> None:
+    rows = "\n".join(
+        f"{n},2026-03-{n % 28 + 1:02},{n * 37 % 911}.{n},{n * 7919 % 99991},A{n},{n * 31},0.{n}"
+        for n in range(100, 160)
+    )
+    log = "\n".join(f"[2026-03-02T09:{n:02}:17.{n}Z] 10.0.0.{n} 200 0x{n:04x} {n * 7919}ms" for n in range(10, 60))
+    said = ["My sister Ines lives in Turku.", "I keep nine bees and an alpaca."]
+    text = await notes(user(f"{said[0]}\n{rows}\n{log}\n{said[1]}"))
+    assert text == f"Date: 2026-03-02\n- 🔴 09:12 User stated: {' '.join(said)}"
+
+
+TABLE = "\n".join(f"Customer{n},Street {n} Helsinki,{n * 13},paid,{n}-2026" for n in range(150))
+LOG = "\n".join(
+    f"2026-03-02 10:{n % 60:02} INFO com.example.Service{n} handled request id={n * 7919} user=u{n} in {n} ms"
+    for n in range(800)
+)
+
+
+@pytest.mark.parametrize(("pasted", "said"), [(TABLE, "My tax rate is 24 %."), (LOG, "I use Debian 12.")])
+async def test_of_pasted_rows_only_some_are_noted_before_what_is_said(pasted: str, said: str) -> None:
+    assert said in await notes(user(f"Here it is:\n{pasted}\n{said}"))
+
+
+async def test_of_a_link_only_its_text_is_noted() -> None:
+    link = "[the harbour map](https://maps.example.com/turku?zoom=14&layer=ferries)"
+    assert "I use the harbour map of Turku." in await notes(user(f"I use {link} of Turku."))
+
+
+async def test_notes_of_a_long_text_stay_short() -> None:
+    words = ["heron", "walnut", "cobalt", "ferry", "lichen", "trumpet", "quarry", "saffron", "anvil", "glacier"]
+    story = " ".join(
+        f"The {words[n % 10]} of {n} met my {words[n // 10 % 10]} near Dock {n * 31 % 997}." for n in range(2_000)
+    )
+    assert 3_000 < len(await notes(user(story))) < 0.45 * (3_000 + len(story) / 5) + 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        ("I moved to Turku.", "🔴"),
+        ("My boat is in Turku.", "🔴"),
+        ("I'm allergic to peanuts.", "🔴"),
+        ("I'm diabetic and I can't eat sugar.", "🔴"),
+        ("I’m vegan.", "🔴"),
+        ("I'm a nurse.", "🔴"),
+        ("저는 서울에서 고양이를 키워요.", "🔴"),
+        ("Eu moro em Lisboa.", "🔴"),
+        ("The EU adopted the Nature Restoration Law.", "🟡"),
+        ("Toyota built the MR2 in Japan, a car for the US and the MI area.", "🟡"),
+        ("나무가 서울숲에 많아요.", "🟡"),
+    ],
+)
+async def test_only_words_about_oneself_make_a_statement_important(text: str, mark: str) -> None:
+    assert f"- {mark} 09:12 User stated: {text}" in await notes(user(text))
 
 
 @pytest.mark.parametrize(
@@ -248,6 +449,9 @@ async def test_attachments_are_noted() -> None:
         ("I'll start in 2 months", "May 2026"),
         ("The exam is on March 12", "12 March 2026"),
         ("The exam is on the 12th of March", "12 March 2026"),
+        ("The deadline is MARCH 12", "12 March 2026"),
+        ("Party on JUly 4th!", "4 July 2026"),
+        ("The exam is on MArch 12", "12 March 2026"),
         ("See you next Friday", "13 March 2026"),
         ("I saw him last Friday", "27 February 2026"),
         ("I fly this Friday", "6 March 2026"),
@@ -267,10 +471,31 @@ async def test_attachments_are_noted() -> None:
         ("I quit smoking this year", "2026"),
         ("I've lived here for 3 years", "since 2023"),
         ("She has been a nurse for six months", "since September 2025"),
+        ("I have lived here for the last 3 years", "since 2023"),
+        ("I will be back in two weeks and one of us stays", "16 March 2026"),
+        ("I will go to Japan for work in 2 months", "May 2026"),
+        ("I have a cold and will see a doctor in two days", "4 March 2026"),
+        ("I've been ill for a year and fly to Oslo next Friday", "13 March 2026"),
     ],
 )
 def test_days_are_computed_where_they_can_be(sentence: str, meaning: str) -> None:
     assert annotate_dates(sentence, date(2026, 3, 2)).count(f" (meaning {meaning})") == 1
+
+
+@pytest.mark.parametrize(
+    ("sentence", "meanings"),
+    [
+        ("I will see Ana tomorrow and fly to Rome in two weeks", ["3 March 2026", "16 March 2026"]),
+        ("I have lived here for two years, and I will move in 3 months", ["since 2024", "June 2026"]),
+        ("Yesterday we met Tom, who moved here two years ago", ["1 March 2026", "2024"]),
+        (
+            "I will have two exams next week and will be in Rome on March 12",
+            ["the week of 9 March 2026", "12 March 2026"],
+        ),
+    ],
+)
+def test_each_phrase_of_a_sentence_gets_its_date(sentence: str, meanings: list[str]) -> None:
+    assert re.findall(r" \(meaning ([^)]+)\)", annotate_dates(sentence, date(2026, 3, 2))) == meanings
 
 
 @pytest.mark.parametrize(
@@ -291,10 +516,24 @@ def test_days_are_computed_where_they_can_be(sentence: str, meaning: str) -> Non
         "I lived there for three years",
         "The fair is next summer",
         "We meet this week",
+        "We meet march The 12th",
+        "We slept laſt night and meet next ſunday",
+        "I have lost 5 kg in the last 2 months",
+        "I called three times in the past two years",
+        "Show my orders in the past two weeks",
+        "In over 3 years I have not been ill",
+        "I will be back in 2 weeks and 3 days",
+        "I will be back in two years and six months",
+        "I went there on MONDAY",
     ],
 )
 def test_no_day_is_invented(sentence: str) -> None:
     assert annotate_dates(sentence, date(2026, 3, 2)) == sentence
+
+
+@pytest.mark.parametrize("text", ["What a day!", "One day at a time.", "It was one year.", "Not even once a week!"])
+async def test_a_day_that_is_not_named_is_no_date(text: str) -> None:
+    assert await notes(user(text)) == f"Date: 2026-03-02\n- 🟢 09:12 User said: {text}"
 
 
 phrases = st.sampled_from(
@@ -369,9 +608,42 @@ async def test_of_a_long_text_only_so_much_is_looked_at(unit: str, monkeypatch: 
     assert looked_at[1] < 2_000_000
 
 
+WIDE: dict[str, Callable[[int], object]] = {
+    "fields": lambda n: {f"key {i}": i for i in range(n)},
+    "folders": lambda n: {f"key {i}": {"name": i} for i in range(n)},
+    "lists": lambda n: {f"key {i}": [i, i] for i in range(n)},
+    "rows": lambda n: [{"id": i, "tags": [i, i]} for i in range(n)],
+    "lists of lists": lambda n: [[[i] * 100 for i in range(100)] for _ in range(n // 1_000)],
+    "rows in rows": lambda n: _rows(n, 3),
+}
+
+
+def _rows(n: int, depth: int) -> dict[str, Any]:
+    width = round(n ** (1 / depth)) // 3
+    return {f"k{i}": [_rows(n, depth - 1)] * 3 if depth > 1 else i for i in range(width if depth > 1 else 30)}
+
+
+@pytest.mark.parametrize("shape", WIDE)
+async def test_of_a_wide_result_only_so_much_is_looked_at(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    work: list[int] = []
+    for name in ("as_text", "shorten"):
+        monkeypatch.setattr(tools, name, _counted(getattr(tools, name), work))
+    looked_at: list[int] = []
+    for size in (20_000, 40_000):
+        work.clear()
+        await notes(called("read", {}, WIDE[shape](size)))
+        looked_at.append(len(work))
+    assert looked_at[1] <= 1.5 * looked_at[0]
+    assert looked_at[1] < 20_000
+
+
+async def test_a_deep_result_is_noted() -> None:
+    assert "Assistant called read() → 1 item" in await notes(called("read", {}, "[" * 900 + "]" * 900))
+
+
 def _counted(function: Any, work: list[int]) -> Any:
-    def count(text: str, *more: Any, **named: Any) -> Any:
-        work.append(len(text))
+    def count(text: Any, *more: Any, **named: Any) -> Any:
+        work.append(len(text) if isinstance(text, str) else 1)
         return function(text, *more, **named)
 
     return count
@@ -441,6 +713,47 @@ async def test_what_cannot_be_done_is_said() -> None:
     assert (result.usage, result.model) == (Usage(), "extractive")
     with pytest.raises(RoleError):
         await ExtractiveReflector().reflect([entry("")], target_tokens=10)
+
+
+async def test_a_detail_does_not_outlive_the_line_it_belongs_to() -> None:
+    text = """Date: 2026-03-02
+- 🔴 09:00 User stated: I live in Turku.
+- 🟢 09:01 User asked: Which hotel in Rome?
+  - 🟡 09:02 It costs 80 euros.
+  - It has a garden.
+- 🟡 09:03 User asked: Where is the ferry?"""
+    rest = text[: text.index("\n- 🟢")] + text[text.index("\n- 🟡") :]
+    assert await reflected(text, count(rest) + 1) == rest
+
+
+async def test_a_detail_that_stays_belongs_to_no_other_line() -> None:
+    text = """Date: 2026-03-02
+- 🔴 09:00 User stated: I live in Turku.
+- 🟢 09:01 User asked: Which hotel in Oslo?
+  - 🔴 09:02 It costs 80 euros."""
+    assert await reflected(text, 1) == (
+        "Date: 2026-03-02\n- 🔴 09:00 User stated: I live in Turku.\n- 🔴 09:02 It costs 80 euros."
+    )
+    again = f"{text}\nDate: 2026-03-03\n- 🟢 10:00 User asked: Which hotel in Oslo?"
+    assert await reflected(again, 1_000) == (
+        "Date: 2026-03-02\n- 🔴 09:00 User stated: I live in Turku.\n- 🔴 09:02 It costs 80 euros.\n"
+        "Date: 2026-03-03\n- 🟢 10:00 User asked: Which hotel in Oslo?"
+    )
+
+
+async def test_a_detail_does_not_suffer_from_its_neighbour() -> None:
+    text = """Date: 2026-03-02
+- 🟡 09:00 User asked: Which hotel in Oslo?
+  - 🟢 09:01 The weather is nice.
+  - 🟡 09:02 It costs 80 euros.
+- 🟢 09:03 User said: Hm."""
+    rest = "\n".join(line for line in text.splitlines() if "🟢" not in line)
+    assert await reflected(text, count(rest) + 1) == rest
+
+
+async def test_days_stay_in_order() -> None:
+    text = "Date: 2026-03-02\n- 🔴 a\n- 🔴 b\nDate: 2026-03-03\n- 🔴 c\nDate: 2026-03-02\n- 🔴 a\n- 🔴 b"
+    assert await reflected(text, 1_000) == "Date: 2026-03-02\n- 🔴 a\n- 🔴 b\nDate: 2026-03-03\n- 🔴 c"
 
 
 diaries = st.lists(

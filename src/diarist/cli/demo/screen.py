@@ -96,6 +96,7 @@ class Screen:
         raw = sum(report.raw * len(report.calls) for report in reports)
         sent = sum(call.sent for call in calls)
         repeated = sum(call.repeated for call in calls)
+        saved = 1 - sent / max(1, raw)
         events = [event for report in reports for event in report.events]
         done = [event.data["operationType"] for event in events if event.type in _DONE]
         observed = done.count("observation")
@@ -104,7 +105,7 @@ class Screen:
         rows = [
             ("Turns, model calls", f"{len(reports)}, {len(calls)}"),
             ("Tokens with the whole history", f"{raw:,}"),
-            ("Tokens sent", f"{sent:,}  ({1 - sent / max(1, raw):.0%} less)"),
+            ("Tokens sent", f"{sent:,}  ({abs(saved):.0%} {'less' if saved >= 0 else 'more'})"),
             (
                 "of them repeating the last prompt",
                 f"{repeated:,}  ({repeated / max(1, sent):.0%}, what a cache can reuse)",
@@ -121,7 +122,9 @@ class Screen:
             table.add_row(name, value)
         say(table)
         say(f"\nThe database: {settings.path.resolve()}")
-        what = "the diary and everything since it" if settings.model is None else "the diary"
+        what = "the stored messages"
+        if log.active:
+            what = "the diary and everything since it" if settings.model is None else "the diary"
         say(f"Run it again: the agent continues from {what}. --fresh starts over.")
 
     def block(self, title: str, text: str) -> None:
@@ -144,6 +147,7 @@ def _event(event: Event) -> str:
     buffered = event.type == "data-om-buffering-end"
     came, went = ("bufferedTokens", "tokensBuffered") if buffered else ("observationTokens", "tokensObserved")
     return (
-        f"└ {'reflected: diary of' if reflection else 'observed:'} {data[went]:,} tokens → {data[came]:,} tokens "
-        f"{'' if reflection else 'of diary '}{'beside the turn ' if buffered else ''}in {data['durationMs']:,} ms"
+        f"└ {'reflected' if reflection else 'observed'}{' in the background' if buffered else ''}: "
+        f"{'diary of ' if reflection else ''}{data[went]:,} tokens → {data[came]:,} tokens "
+        f"{'' if reflection else 'of diary '}in {data['durationMs']:,} ms"
     )

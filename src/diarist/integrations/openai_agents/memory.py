@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from inspect import isawaitable
@@ -193,16 +194,15 @@ class ObservationalMemory:
             history = self._reader.read(items)
         except InputError as error:
             raise ValueError(str(error)) from error  # not the caller's mistake
-        if run.turn is None:
+        turn = run.turn
+        if turn is None:
             run.start = self._reader.stored
-            run.turn = self._turn(data, config)
-            self._unfinished.append(run)
-            if task := run.task:
-                task.add_done_callback(run.task_ended)
+            turn = self._turn(data, config)
+            run.open(turn)
         self._name_unknown(history.unknown)
         entries = list(history.entries)
         given = entries[run.start :]
-        view = await run.turn.prompt([entry.message for entry in given])
+        view = await turn.prompt([entry.message for entry in given])
         for entry, message_id in zip(given, view.ids, strict=True):  # memory has ids for messages without one
             entry.message.id = message_id
         self.degraded = view.degraded
@@ -248,6 +248,8 @@ class ObservationalMemory:
             return
         turn = run.close()
         if turn is not None:
+            if run.ending is not None:
+                run.ending.cancel()
             await turn.commit([entry.message for entry in entries])
             self._reader.keep()
             if run.stops_loop:
@@ -275,6 +277,7 @@ class _Run:
         in_step: A model call, or its tools, are at work: other calls are of agents that run as tools.
         answered: The run has an answer that is not in the session yet.
         done: The turn is committed.
+        ending: Ends the turn when ``task`` has ended, if it is open then.
     """
 
     def __init__(
@@ -283,6 +286,7 @@ class _Run:
         self.memory, self.wrapper, self.task = memory, wrapper, task
         self._unfinished = unfinished
         self.turn: Turn | None = None
+        self.ending: asyncio.Task[None] | None = None
         self.given: Items = []
         self.added: Items = []
         self.start = 0
@@ -305,6 +309,15 @@ class _Run:
         """Return True for items that the last model call was given; a streamed run stores its question after it."""
         return (not self.added and self.given[-len(items) :] == items) or not any(map(_is_output, items))
 
+    def open(self, turn: Turn) -> None:
+        """Keep the turn of this run, and end it with the run's task."""
+        self.turn = turn
+        self._unfinished.append(self)
+        if self.task is not None:
+            self.ending = asyncio.create_task(self._end_after(self.task))
+            _ENDING.add(self.ending)
+            self.ending.add_done_callback(_ENDING.discard)
+
     def close(self) -> Turn | None:
         """Return the turn that is to be ended."""
         turn, self.turn, self.done = self.turn, None, True
@@ -312,13 +325,12 @@ class _Run:
             self._unfinished.remove(self)
         return turn
 
-    def task_ended(self, task: asyncio.Task[Any]) -> None:
+    async def _end_after(self, task: asyncio.Task[Any]) -> None:
         """End a turn that is still open when its task has ended: its run failed."""
-        if self.turn is not None and not task.get_loop().is_closed():
-            error = None if task.cancelled() else task.exception()
-            ending = task.get_loop().create_task(self.abandon(error))
-            _ENDING.add(ending)
-            ending.add_done_callback(_ENDING.discard)
+        with suppress(asyncio.CancelledError):  # at its end, asyncio.run cancels this task, and waits for it
+            await asyncio.wait({task})
+        if self.turn is not None:
+            await self.abandon(task.exception() if task.done() and not task.cancelled() else None)
 
     async def abandon(self, error: BaseException | None = None) -> None:
         """End the turn of a run that failed: interrupted; or discarded, if a guardrail is known to have ended it."""

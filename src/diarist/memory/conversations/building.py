@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 
 import orjson
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.loading import BrokenLine
-from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState
+from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, parse_time
 
 BROKEN = "broken lines or messages, left out"
 
@@ -29,10 +29,6 @@ _ROLES: dict[str, Role] = {
     "function": "tool",
 }
 _TIME_KEYS = ("created_at", "timestamp", "createdAt")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_UNITS = ((1e17, 1e3), (1e14, 1.0), (1e11, 1e-3), (1e8, 1e-6))  # nano, micro, milli, seconds
-_EPOCH_END = 1e19
-_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 class Builder:
@@ -169,33 +165,6 @@ def read_role(value: Json, where: str) -> Role:
     return role
 
 
-def parse_time(value: Json, zone: tzinfo) -> datetime | None:
-    """Parse a time stamp: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970; None if it is neither.
-
-    Args:
-        zone: Time zone of times without one.
-    """
-    if isinstance(value, str):
-        value = value.strip()
-        # Eight digits are a day. Other numbers are not ISO dates (1712011231530 is a time in 2024).
-        if not _NUMBER.fullmatch(value) or len(value) == 8:
-            try:
-                moment = datetime.fromisoformat(value)
-            except ValueError:
-                return None
-            return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-        for least, per_microsecond in _EPOCH_UNITS:  # the size tells the unit; small numbers are offsets, not dates
-            if least <= number < _EPOCH_END:
-                return _EPOCH + timedelta(microseconds=number / per_microsecond)
-    except (ValueError, OverflowError):
-        pass
-    return None
-
-
 def _line_number(where: str) -> int:
-    found = _NUMBER.search(where)
-    return int(float(found[0])) if found else 0
+    found = re.search(r"\d+", where)
+    return int(found[0]) if found else 0

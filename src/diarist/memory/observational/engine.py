@@ -511,11 +511,11 @@ class Turn:
             await self.refresh()
             await self.diary.rename_thread(visible_log(self.window.stored, None, self.diary.thread_id))
 
-    async def settled(self) -> None:
-        """Wait until no job of the thread, or of its resource's other threads, is running in this process."""
+    async def settled(self) -> bool:
+        """Wait until no job of the thread, or of its resource's other threads, is running in this process. Returns
+        False if one of them cannot end, since the current synchronous call blocks its event loop."""
         others = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
-        for name in (*self._jobs.values(), others):
-            await self._engine.background.wait(name)
+        return all([await self._engine.background.wait(name) for name in (*self._jobs.values(), others)])
 
     # -- changes during the run
 
@@ -645,10 +645,13 @@ class Turn:
         return not self.patience.exhausted
 
     async def _wait_for_job(self, operation: Operation) -> None:
-        """Wait until a job of this process has ended or saved something, or until the run may not wait longer."""
+        """Wait until a job of this process has ended or saved something, or until the run may not wait longer. Do not
+        wait for a job that cannot end, since this synchronous run blocks its event loop."""
         since, started = self.diary.clock(), asyncio.get_running_loop().time()
         while self._running(operation) and not self.patience.exhausted and not await self.refresh():
-            await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN))
+            if not await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN)):
+                self.patience.lose()
+                return
             started = self.patience.spend(started)
         await self.refresh()
         if self._running(operation):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from diarist.exceptions import ConflictError, ThreadBusyError
+from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import Engine, Turn
 from diarist.memory.observational.events import Emit
@@ -24,7 +24,6 @@ from diarist.memory.observational.other_threads import (
     unobserved,
 )
 from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.selection import split_batches
 from diarist.memory.observational.thread_diary import Done, NotSmallerError, Outcome
 from diarist.memory.rows import threads_of
 from diarist.storage.records import ObservationLog
@@ -148,7 +147,11 @@ class _Observing:
     async def run(self) -> None:
         """See ``observe_now``."""
         turn = self._turn
-        await turn.settled()
+        if not await turn.settled():
+            raise DiaristError(
+                "background work on this diary runs on the event loop of this thread, which a synchronous call blocks; "
+                "use 'await memory.diary.observe(...)'"
+            )
         if self._thread_id is not None:
             await self._observe_until_done()
             if not self._busy:
@@ -227,16 +230,13 @@ class _Observing:
 
     async def _batches(self, thread_ids: Sequence[str]) -> list[Batch]:
         """Return the batches for these threads."""
-        log = self._turn.window.stored
+        log, limits = self._turn.window.stored, self._turn.window.limits()
         threads = await unobserved(self._turn.diary, log, thread_ids)
-        refused = log.observer_failures.refused
+        limit, least = limits.batch_tokens, limits.least_batch_tokens
         if self._thread_id is None:
-            batches = pack_threads(threads, self._turn.config.observation.max_tokens_per_batch, refused)
-        else:
-            limits, units = self._turn.window.limits(), [unit for thread in threads for unit in thread.units]
-            least = limits.least_batch_tokens
-            batches = split_batches(units, limits.batch_tokens, None, least=least, refused=refused)
-        return [batch_of(rows, threads, log) for rows in batches]
+            limit, least = self._turn.config.observation.max_tokens_per_batch, 0
+        packed = pack_threads(threads, limit, least=least, refused=log.observer_failures.refused)
+        return [batch_of(rows, threads, log) for rows in packed]
 
     async def _observe(self, batches: Sequence[Batch]) -> bool:
         """Observe batches in parallel; returns False to plan again."""

@@ -14,7 +14,7 @@ from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import shorten
-from diarist.memory.observational.selection import narrow
+from diarist.memory.observational.selection import split_batches
 from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
@@ -62,35 +62,13 @@ async def unobserved(diary: ThreadDiary, log: ObservationLog, thread_ids: Iterab
     return found
 
 
-def pack_threads(threads: Sequence[Unobserved], limit: int, refused: Sequence[Source] = ()) -> list[list[Message]]:
-    """Pack rows of several threads into batches of at most ``limit`` tokens each.
-
-    The largest threads are placed first, each into the first batch with room for it. A thread larger than the limit is
-    split between units into batches of its own; only its last piece may share one. A single unit larger than the limit
-    is a batch of its own, and so is each half of a batch that was ``refused`` too often. Batches are ordered by their
-    oldest messages and keep the order of each thread; within a batch the rows of a thread stay together.
-    """
-    split = [_split(thread.units, limit, refused) for thread in threads]
-    batches = [[piece] for pieces in split for piece in pieces if piece.alone or piece is not pieces[-1]]
-    shared: list[list[_Piece]] = []
-    ends = (pieces[-1] for pieces in split if pieces and not pieces[-1].alone)
-    for last in sorted(ends, key=lambda piece: piece.tokens, reverse=True):
-        room = (batch for batch in shared if sum(piece.tokens for piece in batch) + last.tokens <= limit)
-        batch = next(room, None)
-        if batch is None:
-            shared.append([last])
-        else:
-            batch.append(last)
-
-    def begun(batch: Sequence[_Piece]) -> Place:
-        """Return the sort key of the oldest message, but at least those of pieces that follow others of their
-        thread."""
-        return max([min(piece.begun for piece in batch), *(piece.begun for piece in batch if piece.follows)])
-
-    return [
-        [row for piece in sorted(batch, key=lambda piece: piece.begun) for row in piece.rows]
-        for batch in sorted([*batches, *shared], key=begun)
-    ]
+def pack_threads(
+    threads: Iterable[Unobserved], limit: int, *, least: float = 0, refused: Sequence[Source] = ()
+) -> list[list[Message]]:
+    """Split the threads, in the order of their oldest messages, into batches as ``split_batches`` does."""
+    ordered = sorted(threads, key=lambda thread: oldest_of(thread.raw))
+    units = [unit for thread in ordered for unit in thread.units]
+    return split_batches(units, limit, None, least=least, refused=refused)
 
 
 async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
@@ -107,8 +85,8 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
     async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
         log = await diary.logs.newer(log) or log
         left = await unobserved(diary, log, mine)
-        packed = pack_threads(left, diary.config.observation.max_tokens_per_batch, log.observer_failures.refused)
-        batches = [batch_of(rows, left, log) for rows in packed]
+        limit, refused = diary.config.observation.max_tokens_per_batch, log.observer_failures.refused
+        batches = [batch_of(rows, left, log) for rows in pack_threads(left, limit, refused=refused)]
         for start in range(0, len(batches), AT_ONCE):
             outcomes = await observe_side_by_side(
                 [(diary, batch) for batch in batches[start : start + AT_ONCE]],
@@ -184,39 +162,6 @@ async def tails_of(
         if tail.lines:
             tails.append(tail)
     return tails
-
-
-@dataclass(slots=True)
-class _Piece:
-    """Rows of one thread that go to the Observer together.
-
-    Attributes:
-        begun: Sort key of its oldest message; at least that of the thread's previous piece.
-        follows: The thread has a previous piece.
-        alone: The piece must not share a batch.
-    """
-
-    rows: list[Message]
-    tokens: int
-    begun: Place
-    follows: bool
-    alone: bool
-
-
-def _split(units: Sequence[Sequence[Message]], limit: int, refused: Sequence[Source]) -> list[_Piece]:
-    pieces: list[_Piece] = []
-    for part, alone in narrow(units, refused):
-        for place, unit in enumerate(part):
-            tokens = tokens_of(unit)
-            if place and pieces[-1].tokens + tokens <= limit:
-                pieces[-1].rows += unit
-                pieces[-1].tokens += tokens
-            else:
-                begun = oldest_of(unit)
-                if pieces:  # timestamps may be imported, and go backwards
-                    begun = (max(begun[0], pieces[-1].begun[0]), *begun[1:])
-                pieces.append(_Piece(list(unit), tokens, begun, bool(pieces), alone))
-    return pieces
 
 
 def oldest_of(rows: Sequence[Message]) -> Place:

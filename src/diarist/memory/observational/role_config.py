@@ -72,7 +72,7 @@ class ObservationConfig:
     instruction: str | None = None
 
     def __post_init__(self) -> None:
-        require_positive("message_tokens", self.message_tokens)
+        require_whole("message_tokens", self.message_tokens)
         require_positive("max_tokens_per_batch", self.max_tokens_per_batch)
         require_positive("tool_result_tokens", self.tool_result_tokens)
         require_number("previous_observer_tokens", self.previous_observer_tokens)
@@ -168,7 +168,7 @@ class ReflectionConfig:
     instruction: str | None = None
 
     def __post_init__(self) -> None:
-        require_positive("observation_tokens", self.observation_tokens)
+        require_whole("observation_tokens", self.observation_tokens)
         require_number("buffer_activation", self.buffer_activation)
         if isinstance(self.buffer_activation, bool) or not 0 < self.buffer_activation <= 1:
             raise ConfigError(
@@ -194,6 +194,13 @@ def require_positive(name: str, value: float) -> None:
     require_number(name, value)
     if isinstance(value, bool) or value <= 0:
         raise ConfigError(f"{name} must be positive, not {value!r}")
+
+
+def require_whole(name: str, value: float) -> None:
+    """Raise ConfigError if ``value`` is not a positive whole number."""
+    require_positive(name, value)
+    if not isinstance(value, int):
+        raise ConfigError(f"{name} must be a whole number, not {value!r}")
 
 
 def require_number(name: str, value: object) -> None:

@@ -108,27 +108,27 @@ def split_batches(
     if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1][-1].run_id == run_id) is owner:
         rest = batches.pop()
         batches[-1] += rest
-    return [list(chain.from_iterable(part)) for batch in batches for part, _ in narrow(batch, refused)]
+    return [list(chain.from_iterable(part)) for batch in batches for part in _narrow(batch, refused)]
 
 
 # --- refused messages ----------------------------------------------------------------------------------------
 
 
-def narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[tuple[list[_Unit], bool]]:
+def _narrow(units: Sequence[_Unit], refused: Sequence[Source]) -> list[list[_Unit]]:
     """Split a batch into pieces, in order: each group of units that was refused too often is halved.
 
-    Each piece comes with True if it is such a half. Without refusals, there is only one piece.
+    Without refusals, there is only one piece.
     """
-    pieces: list[tuple[list[_Unit], bool]] = []
+    pieces: list[list[_Unit]] = []
     for among, group in groupby(units, key=lambda unit: _too_often(unit, refused)):
         together = list(group)
         half = (len(together) + 1) // 2 if among else len(together)
-        pieces += [(part, bool(among)) for part in (together[:half], together[half:]) if part]
+        pieces += [part for part in (together[:half], together[half:]) if part]
     return pieces
 
 
 def is_suspect(rows: Sequence[Message], refused: Sequence[Source]) -> bool:
-    """Return True if these rows were refused too often, so that ``narrow`` made the batch smaller."""
+    """Return True if these rows were refused too often, so that the batch was made smaller."""
     return bool(_too_often(rows, refused))
 
 

@@ -102,8 +102,8 @@ class ThreadDiary:
         check: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
-        """Save a change of the diary; arguments as for ``LogStore.update``."""
-        return await self.logs.update(self.thread_id, self.resource_id, change, read=read, check=check, rows=rows)
+        """Save a change of the diary; arguments as for ``LogStore.update``. By default it is read with ``read``."""
+        return await self.logs.update(read or self.read, change, check=check, rows=rows)
 
     # -- the end of runs
 

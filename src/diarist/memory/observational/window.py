@@ -17,12 +17,10 @@ from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_n
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.thread_diary import ThreadDiary
-from diarist.memory.rows import seq_of, stand_in
+from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.messages import Message, SentBlock
 from diarist.storage.records import Observation, ObservationLog
 
-_OPENER_PAGE = 20
-_OPENER_ROWS = 200
 _SEQ = attrgetter("seq")
 
 Chunk = tuple[Observation, list[Message]]
@@ -127,16 +125,7 @@ class Window:
         if not self.rows or self.rows[0].role == "user" or self.rows[0].id == self._opened_for:
             return
         self._opener, self._opened_for = None, self.rows[0].id
-        before = seq_of(self.rows[0])
-        for _ in range(_OPENER_ROWS // _OPENER_PAGE):
-            page = await self.diary.storage.list_messages(
-                self.thread_id, before=before, limit=_OPENER_PAGE, newest_first=True, run_id=self.run_id
-            )
-            page.sort(key=seq_of)
-            self._opener = next((row for row in reversed(page) if row.role == "user"), None)
-            if self._opener is not None or len(page) < _OPENER_PAGE:
-                return
-            before = seq_of(page[0])
+        self._opener = await find_opener(self.diary.storage, self.thread_id, before=self.rows[0], run_id=self.run_id)
 
     def blocks(self) -> list[str]:
         """Return the system texts of the diary: instructions, then the notes. Empty if there are no notes."""

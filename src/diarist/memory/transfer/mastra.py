@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import parse_time
 from diarist.memory.observational.log.coverage import RowsDigest
 from diarist.memory.observational.log.transitions import cycle_id, derive_hints
 from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
 from diarist.memory.transfer.thread_writer import PAGE
-from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, too_deep
+from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
 from diarist.storage.records import Hints, Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from diarist.concurrency import acquire_or_release
-from diarist.counting import ensure_counted
+from diarist.counting import count_messages
 from diarist.exceptions import ConflictError, RunLostError, StorageError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
@@ -61,7 +61,7 @@ class ThreadWriter:
         if not self._page:
             return
         page, self._page = self._page, []
-        ensure_counted(page, self._counter)
+        await count_messages(page, self._counter)
         await self._storage.append_messages(self.run, page)
         if time.monotonic() - self._alive_at > RUN_TTL / 4:
             await self._storage.heartbeat(self.run, ttl=RUN_TTL)

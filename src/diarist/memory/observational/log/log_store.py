@@ -22,7 +22,7 @@ from diarist.memory.observational.log.coverage import (
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
-from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope, Source
+from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope, Source, Thread
 
 logger = logging.getLogger("diarist")
 
@@ -61,6 +61,12 @@ def lost_some(told: ObservationLog, log: ObservationLog) -> bool:
     return log.born != told.born or any(texts.get(entry.id) != entry.text for entry in told.entries)
 
 
+async def logs_of(storage: Storage, thread: Thread) -> list[ObservationLog]:
+    """Return both logs that may cover a thread, its own and its resource's. A log that is not stored is empty."""
+    scopes: tuple[Scope, ...] = ("thread", "resource")
+    return [await LogStore(storage, scope).read(thread.id, thread.resource_id) for scope in scopes]
+
+
 class LogStore:
     """The observation logs of a storage: one per thread, or one per resource.
 
@@ -78,6 +84,10 @@ class LogStore:
     async def read(self, thread_id: str, resource_id: str) -> ObservationLog:
         """Return the log; an empty one (version 0) if nothing was saved yet."""
         return await self._now(self.key(thread_id, resource_id), resource_id)
+
+    async def reread(self, log: ObservationLog) -> ObservationLog:
+        """Return the log as it is stored now; an empty one if it was deleted."""
+        return await self._now(log.key, log.resource_id)
 
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
@@ -116,10 +126,7 @@ class LogStore:
         run_id: str | None,
     ) -> tuple[ObservationLog, list[Message]]:
         key = self.key(thread_id, resource_id)
-        # Look the method up on the class: a user's wrapper may forward it to the inner storage with ``__getattr__``,
-        # which would bypass the wrapper's own ``get_log`` and ``list_messages``.
-        kind = type(self._storage) if hasattr(type(self._storage), "log_and_messages") else Storage
-        log, rows = await kind.log_and_messages(self._storage, key, rows_of, ranges, run_id=run_id)
+        log, rows = await self._storage.log_and_messages(key, rows_of, ranges, run_id=run_id)
         return log or self._empty(key, resource_id), rows
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
@@ -127,7 +134,7 @@ class LogStore:
         changed."""
         found = await self._storage.get_log(log.key, after=max(0, log.version - 1))
         if found is None and log.version:  # the log was deleted, or created again with a lower version
-            return await self._now(log.key, log.resource_id)
+            return await self.reread(log)
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
 
     async def _now(self, key: str, resource_id: str) -> ObservationLog:
@@ -138,19 +145,17 @@ class LogStore:
 
     async def update(
         self,
-        thread_id: str,
-        resource_id: str,
+        read: Callable[[], Awaitable[ObservationLog]],
         change: Callable[[ObservationLog], ObservationLog],
         *,
-        read: Callable[[], Awaitable[ObservationLog]] | None = None,
         check: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
         """Read, change and save the log; retry if another process saved it in between.
 
         Args:
+            read: Returns the log as it is stored; it may raise to give up.
             change: A transition; it may raise to give up. Nothing is saved if it returns its argument.
-            read: Returns the log as it is stored; it may raise to give up. By default ``LogStore.read``.
             check: Awaited after each read, before the change; it may raise to give up.
             rows: Rows that must still be in the storage when the log is saved.
 
@@ -164,7 +169,7 @@ class LogStore:
         attempt = 0
         while True:
             attempt += 1
-            log = await (read() if read is not None else self.read(thread_id, resource_id))
+            log = await read()
             if check is not None:
                 await check()
             changed = change(log)
@@ -246,9 +251,6 @@ class LogStore:
                     held.append((lease, asyncio.create_task(self._renew(lease))))
                     mine.append(thread_id)
             yield mine
-        except GeneratorExit:  # the coroutine was dropped and can await nothing: the leases expire by themselves
-            held.clear()
-            raise
         finally:
             if held:
                 await self._let_go(held, hurried=being_cancelled())

@@ -15,12 +15,12 @@ from diarist.memory.generated_titles import is_generated, made_from, without_mar
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import Erasure, erase, erase_past, row_stones, without_stones
-from diarist.memory.observational.log.log_store import LogStore
+from diarist.memory.observational.log.log_store import LogStore, logs_of
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, RowRef, Scope, Thread, Tombstone
+from diarist.storage.records import Observation, ObservationLog, RowRef, Thread, Tombstone
 from diarist.storage.words import message_texts, text_terms
 from diarist.tokens import TokenCounter
 
@@ -153,11 +153,6 @@ async def clean_after_move(
     await _clean_generated_title(storage, thread_id)
 
 
-def thread_of(log: ObservationLog) -> str:
-    """Return the thread id of a log; empty for a log of a resource."""
-    return log.key.removeprefix("thread:") if log.scope == "thread" else ""
-
-
 async def _update(
     storage: Storage,
     log: ObservationLog,
@@ -166,7 +161,7 @@ async def _update(
     rows: Sequence[RowRef] = (),
 ) -> ObservationLog:
     logs = LogStore(storage, log.scope)
-    return await logs.update(thread_of(log), log.resource_id, change, check=check, rows=rows)
+    return await logs.update(lambda: logs.reread(log), change, check=check, rows=rows)
 
 
 # --- the log and its history ---------------------------------------------------------------------------------
@@ -248,9 +243,7 @@ async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: s
     if source is not None:
         stays = source != changed and bool(await storage.existing_ids(thread_id, [source]))
     else:
-        scopes: tuple[Scope, ...] = ("thread", "resource")
-        logs = [await LogStore(storage, scope).read(thread_id, thread.resource_id) for scope in scopes]
-        entries = [entry for log in logs for entry in log.every_entry]
+        entries = [entry for log in await logs_of(storage, thread) for entry in log.every_entry]
         stays = any(said.thread_title == thread.title for entry in entries for said in (entry, *entry.hints))
     if stays:
         return Receipt()
@@ -273,7 +266,7 @@ async def _clean_notes(
     for stone in stones:
         first[stone.thread_id] = min(stone.first_seq, first.get(stone.thread_id, stone.first_seq))
     if log.scope == "thread":
-        readers = [thread_of(log)]
+        readers = [log.key.removeprefix("thread:")]
     else:
         named = [await storage.get_thread(thread_id) for thread_id in first]
         created = [thread.created_at for thread in named if thread is not None and thread.created_at is not None]

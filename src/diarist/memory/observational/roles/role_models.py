@@ -18,11 +18,14 @@ from diarist.memory.observational.roles.reflector import ModelReflector
 from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.models.base import Model
 from diarist.models.fallbacks import ModelEntry, entries_of
-from diarist.models.resolve import has_credentials, resolve
+from diarist.models.providers import key_name
+from diarist.models.resolve import resolve
 from diarist.tokens import TokenCounter
 
 DEFAULT_MODEL = "google/gemini-2.5-flash"
 """Used if no model is configured and the key for this one is set: cheap, fast, with a window of a million tokens."""
+
+_CHOOSE = "observational_memory=ObservationalMemoryConfig(model=...)"
 
 EXTRACTIVE = "extractive"
 
@@ -41,12 +44,12 @@ class RoleModels:
     def roles(self, actor: Model | None) -> tuple[ObserverRole, ReflectorRole]:
         """Return Observer and Reflector for an agent with the model ``actor``.
 
-        Without a configured model (or with ``"default"``) they use ``DEFAULT_MODEL`` if its key is set, else
-        ``actor``; a log line says which.
+        Without a configured model (or with ``"default"``) they use ``DEFAULT_MODEL`` if its key is set and its package
+        is installed, else ``actor``; a log line says which, and why.
 
         Raises:
-            ConfigError: A model cannot be used; or none is configured, the key of ``DEFAULT_MODEL`` is not set, and
-                ``actor`` is None.
+            ConfigError: A model cannot be used; or none is configured, ``DEFAULT_MODEL`` cannot be used, and ``actor``
+                is None.
         """
         config, observation, reflection = self._config, self._config.observation, self._config.reflection
         observer_model = self._choose(config.observer_model, actor, "Observer")
@@ -124,17 +127,7 @@ class RoleModels:
 
     def _resolve(self, choice: str | Model, actor: Model | None, role: str) -> Model:
         if choice == "default":
-            if has_credentials(DEFAULT_MODEL):
-                logger.info("%s: no model is configured, %s is used", role, DEFAULT_MODEL)
-                choice = DEFAULT_MODEL
-            elif actor is None:
-                raise ConfigError(
-                    f"the {role} has no model: set model= in ObservationalMemoryConfig ('extractive' needs no key), "
-                    f"or a key for {DEFAULT_MODEL}"
-                )
-            else:
-                logger.info("%s: no model is configured, the agent's own %s is used", role, actor.id)
-                return actor
+            return self._default(actor, role)
         if choice == EXTRACTIVE:
             raise ConfigError(f"the {role}: 'extractive' cannot be part of a list or a choice of models")
         if not isinstance(choice, str):
@@ -142,3 +135,25 @@ class RoleModels:
         if choice not in self._resolved:
             self._resolved[choice] = resolve(choice)
         return self._resolved[choice]
+
+    def _default(self, actor: Model | None, role: str) -> Model:
+        key = key_name(DEFAULT_MODEL.partition("/")[0])
+        if key is None:
+            if actor is None:
+                raise ConfigError(
+                    f"the {role} has no model: pass {_CHOOSE}, with an id such as 'openai/gpt-5-mini', or with "
+                    f"'extractive', which needs no key; or set GOOGLE_API_KEY for the default, {DEFAULT_MODEL}"
+                )
+            logger.info("%s: no model is configured, the agent's own %s is used", role, actor.id)
+            return actor
+        because = f"{DEFAULT_MODEL} is the default since {key} is set"
+        try:
+            model = self._resolve(DEFAULT_MODEL, actor, role)
+        except ConfigError as error:
+            because = f"{because}, but {error}; to choose another model, pass {_CHOOSE}"
+            if actor is None:
+                raise ConfigError(f"the {role} has no model: {because}") from error
+            logger.warning("%s: the agent's own %s is used: %s", role, actor.id, because)
+            return actor
+        logger.info("%s: no model is configured, %s; to choose another model, pass %s", role, because, _CHOOSE)
+        return model

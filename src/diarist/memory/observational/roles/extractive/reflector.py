@@ -15,13 +15,10 @@ from diarist.tokens import TokenCounter, default_counter
 MODEL = "extractive"
 """The value of ``Observed.model`` and ``Reflected.model``."""
 
-MARKS = ("🔴", "✅", "🟡", "🟢")
-"""The most important first."""
+RANKS = {"🔴": 2, "✅": 2, "🟡": 1, "🟢": 0}
+"""Importance of the marks: lines of rank 0 are dropped first, those of rank 2 never."""
 
-_LENGTHS = (160, 100, 60)
-_STAYS = 3
-
-_LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>🔴|🟡|🟢|✅)\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
+_LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>[🔴✅🟡🟢])\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
 _MEANING = re.compile(r"\s?\(meaning[^()]*\)")
 _SIGNS = re.compile(r"[\W_]+")
 _SPEAKER = re.compile(r"^Assistant called\s|^[^:]{1,80}? (?:stated|said|asked|requested|answered):\s")
@@ -33,10 +30,9 @@ class Line:
 
     Attributes:
         date: The heading above it; empty if there is none.
-        mark: One of ``MARKS``, or empty.
+        mark: A key of ``RANKS``, or empty.
         time: ``09:12``, or empty.
         detail: The line is indented below the one before it.
-        messages: Places of the messages that it was made from; empty if unknown.
     """
 
     date: str
@@ -44,7 +40,6 @@ class Line:
     time: str
     text: str
     detail: bool = False
-    messages: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         words = (part for part in (self.mark, self.time, self.text) if part)
@@ -56,10 +51,8 @@ def write_lines(lines: Iterable[Line]) -> str:
     out: list[str] = []
     date = ""
     for line in lines:
-        if line.date != date:
-            out.append(line.date)
-            date = line.date
-        out.append(str(line))
+        out += [str(line)] if line.date == date else [line.date, str(line)]
+        date = line.date
     return "\n".join(out)
 
 
@@ -70,9 +63,8 @@ def read_lines(text: str) -> Iterator[Line]:
         if raw.startswith("Date:"):
             date = raw.strip()
         elif raw.strip() and (match := _LINE.fullmatch(raw)):
-            indented = len(match["indent"]) >= 2
             mark, time, words = match["mark"] or "", match["time"] or "", match["text"].strip()
-            yield Line(date=date, mark=mark, time=time, text=words, detail=indented)
+            yield Line(date=date, mark=mark, time=time, text=words, detail=len(match["indent"]) >= 2)
 
 
 def body(text: str) -> str:
@@ -89,8 +81,9 @@ class ExtractiveReflector:
     """Condenses a log by leaving out lines, by fixed rules.
 
     Puts notes of one day under one heading, and keeps only the newest of equal notes. Then drops lines, the oldest
-    first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, then details. Lines marked 🔴
-    or ✅ stay. If these are still too long, they are cut to 160, then 100, then 60 characters.
+    first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, details before the line that
+    they belong to. Lines marked 🔴 or ✅ stay, without indentation if they belonged to a dropped line. If the rest is
+    still too long, its lines are cut to 160, then 100, then 60 characters.
 
     Args:
         counter: Counts the result; o200k_base by default.
@@ -103,34 +96,27 @@ class ExtractiveReflector:
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None
     ) -> Reflected:
         """See ``ReflectorRole``. Guidance has no effect except a warning."""
-        newest: dict[str, Line] = {}
-        days: dict[str, list[Line]] = {}
-        for line in read_lines("\n".join(entry.text for entry in entries)):
-            said = fingerprint(body(line.text)) or line.text
-            if older := newest.get(said):
-                days[older.date].remove(older)
-            newest[said] = line
-            days.setdefault(line.date, []).append(line)
-        lines = [line for day in days.values() for line in day]
-        if not lines:
+        noted = list(read_lines("\n".join(entry.text for entry in entries)))
+        if not noted:
             raise RoleError("there are no notes to reflect on")
-        excess = self._counter.count(write_lines(lines)) - target_tokens
-        dropped: set[int] = set()
+        parents: list[int] = []  # the place of the line that a detail belongs to; of other lines, their own
         ranks: list[int] = []
-        above = _STAYS
-        for line in lines:
-            rank = {"🟢": 0, "🔴": 2 if line.detail else _STAYS, "✅": _STAYS}.get(line.mark, 1)
-            if not line.detail:
-                above = rank
-            elif rank != _STAYS:  # a detail is dropped no later than the line above it
-                rank = min(rank, above)
-            ranks.append(rank)
-        for place in sorted(range(len(lines)), key=lambda place: ranks[place]):
-            if ranks[place] < _STAYS and excess >= 0:
-                dropped.add(place)
-                excess -= self._counter.count(f"{lines[place]}\n")
-        lines = [line for place, line in enumerate(lines) if place not in dropped]
-        for length in _LENGTHS:
+        days: dict[str, int] = {}
+        for place, line in enumerate(noted):
+            below = line.detail and place > 0 and noted[place - 1].date == line.date
+            parents.append(parents[-1] if below else place)
+            rank = RANKS.get(line.mark, 1)
+            ranks.append(min(rank, ranks[parents[-1]]) if below and rank < 2 else rank)
+            days.setdefault(line.date, place)
+        newest = {fingerprint(body(line.text)) or line.text: place for place, line in enumerate(noted)}
+        kept = dict.fromkeys(sorted(newest.values(), key=lambda place: (days[noted[place].date], place)))
+        excess = self._counter.count(write_lines(noted[place] for place in kept)) - target_tokens
+        for place in sorted(kept, key=lambda place: (ranks[place], parents[place], -place)):
+            if ranks[place] < 2 and excess >= 0:
+                del kept[place]
+                excess -= self._counter.count(f"{noted[place]}\n")
+        lines = [replace(noted[place], detail=parents[place] != place and parents[place] in kept) for place in kept]
+        for length in (160, 100, 60):
             if self._counter.count(write_lines(lines)) >= target_tokens:
                 lines = [replace(line, text=shorten(line.text, length)) for line in lines]
         text = write_lines(lines)

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Any, cast
 
 import orjson
 
 from diarist.memory.observational.roles.transcript import outline_arguments
-from diarist.messages import Json, ToolPart, as_text
+from diarist.messages import ToolPart, as_text
 
-_ROOM, _ARGUMENTS, _BRIEF, _LIST_ROOM, _FIELD = 220, 130, 100, 110, 70
-_MAX_JSON = 4_000_000
-_MAX_FIELDS, _MAX_ITEMS = 300, 5
-_LONGEST_TEXT, _LONGEST_END = 100_000, 20_000
-"""Maximum characters that are read of a text, and how many of these are taken from its end."""
+_ROOM, _ARGUMENTS, _ARGUMENT, _LONGEST_JSON = 220, 200, 110, 4_000_000
+_ITEMS, _FIELDS, _WRAPPERS = 5, (60, 15, 8, 4, 2), 20
+"""Items and fields that are looked at, the latter for each depth; what lies deeper is left out. Dicts around a single
+dict or list add no depth."""
 
+_LETTER = re.compile(r"[^\W_]")
 _SPACE = re.compile(r"\s+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_WRITES = re.compile(
-    r"(?:^|[_\W])(?:book|create|update|cancel|send|delete|write|edit|pay|add|remove|submit|transfer|schedule|modify|"
-    r"insert|post|commit|deploy|exchange|refund|order|reserve|upload|publish|move|save)(?:$|[_\W])"
+_CHANGE = re.compile(
+    r"(?<![^\W_])(?:add|book|cancel|commit|create|delete|deploy|edit|exchange|insert|modify|move|order|pay|post|publish|"
+    r"refund|remove|reserve|save|schedule|send|submit|transfer|update|upload|write)(?![^\W_])"
 )
-_ERROR = re.compile(r"\s*(?:\w*error\b|\w*exception\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
-_ERROR_LINE = re.compile(r"^\s*(?:E\s+)?\w*(?:Error|Exception)\b|^\s*(?:error|fatal):")
+_ERROR = re.compile(r"\s*(?:\w*(?:error|exception)\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
+_ERROR_LINE = re.compile(r"\s*(?:E\s+)?\w*(?:Error|Exception)\b|\s*(?:error|fatal):")
 _SUMMARY = re.compile(
     r"\b\d+ (?:\w+ )?(?:passed|failed|errors?|warnings?|tests?|files? changed|rows?|results?|matches|problems?)\b",
     re.IGNORECASE,
@@ -36,23 +36,19 @@ _TELLING = re.compile(r"\d|^\w*(?:error|message|status|success|result|summary)",
 
 def note_tool(part: ToolPart) -> tuple[str, str]:
     """Return a line such as ``search(city="Rome") → 3 items: …`` and its mark: ✅ for a change that succeeded."""
-    brief = {key: value for key, value in part.args.items() if len(as_text(value)[: _BRIEF + 1]) <= _BRIEF}
-    arguments = shorten(outline_arguments(brief), _ARGUMENTS)
-    if len(brief) < len(part.args):
-        arguments = f"{arguments}, …" if arguments else "…"
-    name = _SPACE.sub(" ", part.name)
+    arguments = [outline_arguments({name: value}) for name, value in part.args.items()]
+    shown = _fit((argument for argument in arguments if len(argument) <= _ARGUMENT), _ARGUMENTS)
+    more = ["…"] if len(shown) < len(arguments) else []
+    call = f"{_SPACE.sub(' ', part.name)}({', '.join([*shown, *more])})"
     if part.state == "call":
-        return f"{name}({arguments}) (no result yet)", "🟢"
-    value = _parsed(part.result)
-    outcome = shorten(_outline(value, _ROOM) or "(empty)", _ROOM)
-    failed = part.state != "result" or (isinstance(value, str) and _ERROR.match(value[:300]) is not None)
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        failed = failed or bool(fields.get("error")) or str(fields.get("status")).lower() in ("error", "failed")
+        return f"{call} (no result yet)", "🟢"
+    result = _parsed(part.result)
+    outcome = _outline(result, _ROOM) or "(empty)"
+    failed = part.state != "result" or _is_error(result)
     if failed and not outcome.lower().startswith(("error", "failed")):
         outcome = f"{'denied' if part.state == 'denied' else 'error'}: {outcome}"
-    changes = _WRITES.search(_CAMEL.sub("_", part.name).lower()) is not None
-    return f"{name}({arguments}) → {outcome}", "✅" if changes and not failed else "🟡"
+    changes = _CHANGE.search(_CAMEL.sub("_", part.name).lower())
+    return f"{call} → {outcome}", "✅" if changes and not failed else "🟡"
 
 
 def shorten(text: str, length: int) -> str:
@@ -64,44 +60,59 @@ def shorten(text: str, length: int) -> str:
     return f"{head[:space] if space > 0 else head} …"
 
 
-def clip(text: str) -> str:
-    """Return the text; if it has more than 100,000 characters, only its beginning and its end."""
-    if len(text) <= _LONGEST_TEXT:
-        return text
-    return f"{text[: _LONGEST_TEXT - _LONGEST_END]}\n{text[-_LONGEST_END:]}"
-
-
-def _parsed(value: Json) -> Json:
+def _parsed(value: Any) -> Any:
     """Return the JSON in a text, or in text parts; other values unchanged."""
-    if isinstance(value, list) and value:
-        parts = [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in cast("list[Any]", value)]
-        if all(item.get("type") == "text" and isinstance(item.get("text"), str) for item in parts):
-            value = "\n".join(item["text"] for item in parts)
-    if isinstance(value, str) and len(value) < _MAX_JSON and value.lstrip()[:1] in ("{", "["):
+    if isinstance(value, list):
+        rows = cast("list[Any]", value)
+        parts = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
+        texts = [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]
+        value = "\n".join(texts) if texts and len(texts) == len(rows) else rows
+    if isinstance(value, str) and len(value) < _LONGEST_JSON and value.lstrip()[:1] in ("{", "["):
         with suppress(orjson.JSONDecodeError):
-            value = orjson.loads(value)
-    return cast("Json", value)
+            return orjson.loads(value)
+    return cast("Any", value)
 
 
-def _outline(value: Json, room: int) -> str:
-    """Write a value in about ``room`` characters: the most informative fields or line, or the first items."""
-    if isinstance(value, str):
-        return _outline_text(value, room)
+def _is_error(result: Any) -> bool:
+    if isinstance(result, dict):
+        fields = cast("dict[str, Any]", result)
+        status = str(fields.get("status")).lower()
+        return bool(fields.get("error")) or fields.get("success") is False or status in ("error", "failed")
+    return isinstance(result, str) and _ERROR.match(result[:300]) is not None
+
+
+def _outline(value: Any, room: int, depth: int = 0) -> str:
+    """Write a value in about ``room`` characters: the first items, telling fields first, or the telling line."""
+    for _ in range(_WRAPPERS):
+        if not isinstance(value, dict) or len(cast("dict[str, Any]", value)) != 1:
+            break
+        [(name, inner)] = cast("dict[str, Any]", value).items()
+        if not isinstance(inner, (dict, list)) or "error" in name.lower():
+            break
+        value = cast("Any", inner)
+    if depth == len(_FIELDS) and isinstance(value, (list, dict)):
+        return "…"
     if isinstance(value, list):
         items = cast("list[Any]", value)
         head = f"{len(items)} item{'s' if len(items) != 1 else ''}"
-        shown = _fit([_outline(item, max(36, room // 4)) for item in items[:_MAX_ITEMS]], room - len(head))
-        more = "; …" if len(shown) < len(items) else ""
-        return f"{head}: {'; '.join(shown)}{more}" if shown else head
+        shown = _fit((_outline(item, max(36, room // 4), depth + 1) for item in items[:_ITEMS]), room - len(head))
+        return f"{head}: {'; '.join(shown)}{'; …' if len(shown) < len(items) else ''}" if shown else head
     if isinstance(value, dict):
-        fields = list(_fields(cast("dict[str, Any]", value)))
+        simple_first = sorted(cast("dict[str, Any]", value).items(), key=lambda field: isinstance(field[1], dict))
+        filled = islice((field for field in simple_first if field[1] not in (None, "", [], {})), _FIELDS[depth])
+        fields = [f"{name} {_outline(inner, room // 2, depth + 1)}" for name, inner in filled]
         telling = sorted(fields, key=lambda field: _TELLING.search(field) is None)
-        chosen = set(_fit(telling, room) or telling[:1])
-        return ", ".join(field for field in fields if field in chosen)
-    return "" if value is None else _scalar(value)
+        return ", ".join(_fit(telling, room) or telling[:1])
+    text = "" if value is None else as_text(value).strip()
+    lines = text.splitlines()
+    ends = [line[:300] for line in reversed(lines[-40:])]
+    verdicts = chain(filter(_ERROR_LINE.match, ends), filter(_SUMMARY.search, ends), filter(_LETTER.search, lines))
+    if len(text) <= room or len(lines) < 2 or not (line := next(verdicts, "")):
+        return shorten(_SPACE.sub(" ", text[: 2 * room]), room)
+    return f"{len(lines)} lines: {shorten(_SPACE.sub(' ', line[:300]).strip(), room)}"
 
 
-def _fit(texts: list[str], room: int) -> list[str]:
+def _fit(texts: Iterable[str], room: int) -> list[str]:
     """Return the texts that fit into ``room`` characters, tried in order."""
     chosen: list[str] = []
     for text in texts:
@@ -109,34 +120,3 @@ def _fit(texts: list[str], room: int) -> list[str]:
             chosen.append(text)
             room -= len(text) + 2
     return chosen
-
-
-def _fields(fields: dict[str, Any]) -> Iterator[str]:
-    """Yield ``name text`` of at most 300 simple fields, outer ones first; a list counts as one field."""
-    queue = deque([fields])
-    found = 0
-    while queue:
-        for name, value in queue.popleft().items():
-            if isinstance(value, dict):
-                queue.append(cast("dict[str, Any]", value))
-            elif value not in (None, "", []):
-                text = _outline(value, _LIST_ROOM) if isinstance(value, list) else shorten(_scalar(value), _FIELD)
-                yield f"{name} {text}"
-                found += 1
-                if found == _MAX_FIELDS:
-                    return
-
-
-def _outline_text(text: str, room: int) -> str:
-    """Return a short text as it is; for a long one, its number of lines and one line: error, summary or first."""
-    text = text.strip()
-    lines = [line[:400] for line in clip(text).splitlines() if any(map(str.isalnum, line[:200]))]
-    if len(text) <= room or "\n" not in text or not lines:
-        return shorten(_SPACE.sub(" ", text[: 2 * room]), room)
-    tail = lines[:-40:-1]
-    telling = [*filter(_ERROR_LINE.match, tail), *filter(_SUMMARY.search, tail), lines[0]]
-    return f"{text.count(chr(10)) + 1} lines: {shorten(_SPACE.sub(' ', telling[0]).strip(), room)}"
-
-
-def _scalar(value: Json) -> str:
-    return _SPACE.sub(" ", as_text(value)[:400]).strip()
