@@ -363,20 +363,3 @@ def test_a_run_that_begins_while_its_loop_ends_does_not_hold_the_thread() -> Non
 
     asyncio.run(main())
     asyncio.run(memory.messages.save("Next", thread="t"))
-
-
-def test_a_lease_that_is_dropped_with_its_event_loop_raises_nothing() -> None:
-    """It ends with its time to live."""
-
-    async def hold(storage: InMemoryStorage) -> None:
-        async with LogStore(storage, "thread").claim("t", "ada", "observation"):
-            await asyncio.sleep(0)  # the renewal begins
-            asyncio.get_running_loop().stop()
-            await asyncio.Event().wait()
-
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(hold(InMemoryStorage()))
-    loop.run_forever()
-    loop.close()
-    del task, loop
-    gc.collect()

@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -36,13 +36,8 @@ logger = logging.getLogger("diarist")
 class SQLiteConnection(ThreadConnection):
     """A connection of ``sqlite3``, which caches prepared statements."""
 
-    def __init__(
-        self,
-        driver: sqlite3.Connection,
-        busy_timeout: float = 0,
-        translate: Callable[[str], tuple[str, tuple[str, ...]]] = in_sqlite,
-    ) -> None:
-        self._driver, self._busy_timeout, self._translate = driver, busy_timeout, translate
+    def __init__(self, driver: sqlite3.Connection, busy_timeout: float = 0) -> None:
+        self._driver, self._busy_timeout = driver, busy_timeout
         driver.execute("PRAGMA foreign_keys = ON")
 
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
@@ -58,10 +53,10 @@ class SQLiteConnection(ThreadConnection):
         return self._run(sql, values).rowcount
 
     async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
-        self._driver.executemany(self._translate(sql)[0], rows)
+        self._driver.executemany(in_sqlite(sql)[0], rows)
 
     def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
-        text, lists = self._translate(sql)
+        text, lists = in_sqlite(sql)
         for name in lists:
             values[name] = orjson.dumps(values[name]).decode()
         return self._driver.execute(text, values)

@@ -6,9 +6,9 @@ import sqlite3
 import threading
 import time
 import weakref
-from functools import lru_cache
+from typing import Any
 
-from diarist.databases.base import Connection, Database, P, R, Work, in_sqlite, name_of
+from diarist.databases.base import Connection, Database, P, R, Work, name_of
 from diarist.databases.blocking import run_transaction
 from diarist.databases.sqlite import SQLiteConnection
 from diarist.exceptions import InputError, StorageError
@@ -33,8 +33,7 @@ class _MemoryDatabase(Database):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         driver = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256, check_same_thread=False)
-        driver.create_function("now", 0, lambda: time.time_ns() // 1000)
-        self._connection = SQLiteConnection(driver, translate=_in_memory)
+        self._connection = _MemoryConnection(driver)
         weakref.finalize(self, driver.close)
         self._run(_create_tables)
 
@@ -57,10 +56,11 @@ class _MemoryDatabase(Database):
             raise StorageError(f"cannot {name_of(work)} in memory: {error}") from error
 
 
-@lru_cache(2048)
-def _in_memory(sql: str) -> tuple[str, tuple[str, ...]]:
-    """Return the SQL for SQLite with Python's clock: it counts microseconds, and simulations can replace it."""
-    return in_sqlite(sql.replace("{now}", "now()"))
+class _MemoryConnection(SQLiteConnection):
+    """A connection with Python's clock, which counts microseconds, and which simulations can replace."""
+
+    def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
+        return super()._run(sql.replace("{now}", ":now"), {**values, "now": time.time_ns() // 1000})
 
 
 async def _create_tables(connection: Connection) -> None:
