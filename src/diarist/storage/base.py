@@ -473,10 +473,8 @@ def checked_storage(value: object) -> Storage:
         scheme, _, path = value.partition("://")
         given = f"'{scheme}://…'"  # the rest may hold a password
         if kind := SCHEMES.get(scheme.partition("+")[0]):
-            name, place = (
-                f"{_CLASSES[kind]}({given})",
-                f"diarist.storage.{_CLASSES[kind].removesuffix('Storage').lower()}",
-            )
+            made = _CLASSES[kind]
+            name, place = f"{made}({given})", f"diarist.storage.{made.removesuffix('Storage').lower()}"
         elif scheme == "sqlite":
             name = f"SQLiteStorage({path.removeprefix('/')!r})"
     elif isinstance(value, str | PathLike):
