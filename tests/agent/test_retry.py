@@ -445,9 +445,9 @@ class Counted(dict[str, Any]):
 
     copies = 0
 
-    def __copy__(self) -> Counted:
+    def items(self) -> Any:
         Counted.copies += 1
-        return self
+        return super().items()
 
 
 class LooksOn(Processor[Any]):

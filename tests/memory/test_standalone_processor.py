@@ -77,7 +77,7 @@ def test_a_model_that_cannot_be_used_is_refused_at_construction(monkeypatch: pyt
         ({"storage": "memory.db"}, r"storage must be .*SQLiteStorage\('memory.db'\).*not 'memory.db'"),
         (
             {"storage": "postgresql://ada:secret@x/y"},
-            r"such as PostgresStorage\('postgresql://…'\) from diarist.storage.postgres, not 'postgresql://…'$",
+            r"such as PostgresStorage\('postgresql://…'\) from diarist.storage.postgres, not 'postgresql://…';",
         ),
         ({"storage": "mongodb+srv://x/y"}, r"MongoDBStorage\('mongodb\+srv://…'\) from diarist.storage.mongodb"),
         ({"storage": "libsql://x"}, r"LibSQLStorage\('libsql://…'\) from diarist.storage.libsql"),
