@@ -293,8 +293,7 @@ class LogStore:
             renewal.cancel()
 
         async def release() -> None:
-            for lease, _ in held:
-                await self._release(lease)
+            await asyncio.gather(*(self._release(lease) for lease, _ in held))
 
         try:
             await shield_until_done(release(), hurried=hurried)
