@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from diarist import Agent
+from diarist import Agent, Memory
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -41,6 +41,7 @@ from diarist.messages import FilePart, utc_now
 from diarist.models import Model, ModelEntry, ModelSettings, resolve
 from diarist.models.openai_chat import OpenAIChatModel
 from diarist.models.openai_chat.dialects import COMPATIBLE
+from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Call, HttpError
@@ -621,6 +622,18 @@ async def test_a_model_that_is_dropped_closes_its_connections(
     del model
     gc.collect()
     await asyncio.sleep(0)
+    assert caplog.records == []
+
+
+def test_an_agent_that_is_dropped_closes_its_connections(
+    openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Agent and memory refer to each other, so they are garbage together with their connections."""
+    for _ in range(3):
+        agent = Agent(model=ChatWire(openai_server, "lean").model(), memory=Memory(storage=InMemoryStorage()))
+        assert agent.generate_sync("hi", thread="t").text == "ok"
+    del agent
+    gc.collect()
     assert caplog.records == []
 
 

@@ -8,13 +8,13 @@ import os
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future, wait
 from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
-from weakref import WeakSet
 
 from diarist.exceptions import ConfigError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     _Holder = AsyncGenerator["_Sessions", None]
+    _Held = dict[asyncio.AbstractEventLoop, tuple[_Holder, "_Sessions"]]
 
 KEEP_IDLE = 60.0
 """Seconds that an idle connection is kept, so that it can be reused after a tool that runs that long."""
@@ -44,13 +45,19 @@ class Connections:
     """Sessions for each event loop; loops may run in different threads.
 
     The sessions of a loop are held by an async generator. It is closed when the loop ends (as with ``asyncio.run``) or
-    when it is garbage-collected, so no session stays open if the caller forgets to close it.
+    when this object is garbage-collected, so no session stays open if the caller forgets to close it.
     """
 
     def __init__(self) -> None:
-        self._held: dict[asyncio.AbstractEventLoop, tuple[_Holder, _Sessions]] = {}
         self._lock = threading.Lock()
+        self._hold({})
         _open.add(self)
+
+    def _hold(self, held: _Held) -> None:
+        self._held = held
+        # It refers to the sessions, so that they are closed before they are garbage-collected themselves.
+        self._finalizer = weakref.finalize(self, _close_running, held)
+        self._finalizer.atexit = False
 
     async def post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
         """Send a request.
@@ -105,7 +112,9 @@ class Connections:
     def forget(self) -> None:
         """Drop all sessions in a forked child process, where the threads of their loops do not exist."""
         _of_the_parent.append(self._held)
-        self._held, self._lock = {}, threading.Lock()
+        self._finalizer.detach()
+        self._lock = threading.Lock()
+        self._hold({})
 
 
 def _data(body: bytes) -> bytes | BytesIO:
@@ -151,6 +160,13 @@ async def _close(holder: _Holder) -> None:
     await holder.aclose()
 
 
+def _close_running(held: _Held) -> None:
+    """Close the sessions of loops that run, without waiting. Those of other loops end with their generators."""
+    for loop, (holder, _) in held.items():
+        if loop.is_running():
+            asyncio.run_coroutine_threadsafe(_close(holder), loop)
+
+
 def _trust() -> ssl.SSLContext | bool:
     """Return the trusted certificate authorities: the system's, or certifi's if the system has none."""
     paths = ssl.get_default_verify_paths()
@@ -178,7 +194,7 @@ def proxy_for(url: str) -> str | None:
     return proxy
 
 
-_open: WeakSet[Connections] = WeakSet()
+_open: weakref.WeakSet[Connections] = weakref.WeakSet()
 _of_the_parent: list[object] = []
 """Sessions that a forked child keeps alive. Freeing them would affect the parent's loops through shared pipes."""
 
