@@ -10,7 +10,7 @@ from diarist.messages import FilePart, Message, Part, ReasoningPart, TextPart, T
 from diarist.tokens import TokenCounter, count_image
 
 _LONG = 20_000
-"""Characters of a message that is counted in a thread. Counting them takes up to 50 ms."""
+"""Messages of more characters are counted in a thread: counting so many takes up to 50 ms."""
 
 
 def count_parts(message: Message, counter: TokenCounter) -> tuple[int, ...]:
@@ -57,12 +57,12 @@ def _count(part: Part, counter: TokenCounter) -> int:
 
 
 def _length(part: Part) -> int:
-    """Return the characters of a part, without the arguments of a call."""
+    """Return the number of characters of a part."""
     match part:
         case TextPart() | ReasoningPart():
             return len(part.text)
         case ToolPart():
-            return len(part.result_text)
+            return len(as_text(part.args)) + len(part.result_text)
         case _:
             return 0
 

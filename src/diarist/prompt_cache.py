@@ -120,7 +120,8 @@ class PromptHistory:
         blocks = _blocks(prompt, tools, notes)
         known, shown = self._last.get((thread_id, model_id)) or (None, diary)
         last = prompt.messages[-1] if prompt.messages else None
-        end = len(blocks.hashes) - (last is not None and last.role == "user" and last.message_id is None)
+        is_feedback = last is not None and last.role == "user" and last.message_id is None
+        end = len(blocks.hashes) - is_feedback
         kept = blocks._replace(hashes=blocks.hashes[:end], lengths=blocks.lengths[:end])
         size = _OF_A_THREAD + end * _OF_A_BLOCK + len(diary.entries) * _OF_AN_ENTRY
         self._last.put((thread_id, model_id), (kept, diary), size)

@@ -89,7 +89,8 @@ def _previous_length(messages: Sequence[Message]) -> int:
         present = next((message.run_id for message in reversed(messages) if message.run_id is not None), None)
         while end:
             last = messages[end - 1]
-            if last.role == "assistant" if last.run_id is None else last.run_id != present:
+            is_input = last.role != "assistant" if last.run_id is None else last.run_id == present
+            if not is_input:
                 break
             end -= 1
     return end - 1 if end and messages[end - 1].role == "assistant" else end

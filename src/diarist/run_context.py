@@ -19,6 +19,7 @@ from diarist.exceptions import InputError
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message
 from diarist.prompt_cache import MemoryReport
+from diarist.sync import running_loop
 
 D = TypeVar("D", default=Any)
 
@@ -78,7 +79,7 @@ class CancelSignal:
             return
         self.cancelled, self.reason = True, reason
         for task in list(self._tasks):
-            if task.get_loop() is _running_loop():
+            if task.get_loop() is running_loop():
                 self._tell(task)
             else:
                 task.get_loop().call_soon_threadsafe(self._tell, task)
@@ -138,13 +139,6 @@ def _current_task() -> asyncio.Task[Any]:
     return task
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 class Writer:
     """Sends chunks of processors and tools: ``writer.custom(DataChunk("data-x", {...}))``.
 
@@ -171,7 +165,7 @@ class Writer:
         """Send a chunk of any type; used by the agent loop."""
         chunk.run_id = self._run_id
         self._queue.append(chunk)
-        if self._loop is None or self._loop is _running_loop():
+        if self._loop is None or self._loop is running_loop():
             self._arrived.set()
         elif not self._loop.is_closed():  # a closed loop has no reader for a worker thread's chunks
             self._loop.call_soon_threadsafe(self._arrived.set)

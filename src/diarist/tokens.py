@@ -32,10 +32,10 @@ _RUN_CLASSES = (
 
 
 class TokenCounter(Protocol):
-    """The interface of a token counter for ``token_counter=``. It must be safe to share between threads: memory counts
-    long messages in another thread, so that the event loop goes on.
+    """The interface of a token counter for ``token_counter=``.
 
-    It must be safe to use from several threads: memory counts long messages in one, so that the event loop goes on.
+    It must be safe to share between threads: memory counts long messages in another one, so that the event loop goes
+    on.
 
     Attributes:
         name: Stored with each count, so that counts of different tokenizers are not mixed.

@@ -60,11 +60,6 @@ class Background:
         with self._lock:
             return self._alive(name)
 
-    @property
-    def busy(self) -> bool:
-        """True if any job runs."""
-        return bool(self._names())
-
     async def wait(self, name: str, timeout: float | None = None) -> bool:
         """Wait until no job of this name runs, at most ``timeout`` seconds. A job on a stopped loop does not block the
         wait.
@@ -85,7 +80,8 @@ class Background:
         return True
 
     async def settled(self) -> None:
-        """Wait until no job runs, including jobs started during the wait, except those that cannot end as above."""
+        """Wait until no job runs, including jobs started during the wait. Leaves out jobs on an event loop that the
+        current synchronous call blocks."""
         while any([await self.wait(name) for name in self._names()]):
             pass
 

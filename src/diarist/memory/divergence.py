@@ -88,7 +88,8 @@ def _read(history: _History, places: Sequence[Place], loose: Collection[str]) ->
         start, end = history.run_at_end(places, loose)
         roles = [message.role for message in history.messages[start:end]]
         has_exchange = "user" in roles and "assistant" in roles[roles.index("user") :]
-        if start <= count < end if count else has_exchange:
+        continues = start <= count < end if count else has_exchange
+        if continues:
             known = answers[end] if count else answers[end] - answers[start]
             return Divergence(len(places), size - end, known, is_unknown=not count)
     return Divergence(keep, size - count, answers[count], is_unknown=not count and bool(places))

@@ -97,22 +97,26 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guar
     try:
         return await storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded)
     except asyncio.CancelledError:  # a loop that ends cancels this task as well; the run may have begun
-        await shield_until_done(_discard_if_begun(storage, run_id), hurried=True)
+        with suppress(StorageError):
+            await shield_until_done(_discard_if_begun(storage, run_id), hurried=True)
         raise
     except (ConflictError, ThreadBusyError):
         raise
     except StorageError:  # perhaps only the reply was lost
         with suppress(StorageError):
-            run = await storage.get_run(run_id)
-            if run is not None and run.state == "live":
+            if (run := await _live_run(storage, run_id)) is not None:
                 return run
         raise
 
 
 async def _discard_if_begun(storage: Storage, run_id: str) -> None:
-    run = await storage.get_run(run_id)
-    if run is not None and run.state == "live":
+    if (run := await _live_run(storage, run_id)) is not None:
         await storage.finish_run(run, "discarded")
+
+
+async def _live_run(storage: Storage, run_id: str) -> Run | None:
+    run = await storage.get_run(run_id)
+    return run if run is not None and run.state == "live" else None
 
 
 class Heartbeat:

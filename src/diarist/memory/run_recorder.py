@@ -280,6 +280,7 @@ class RunRecorder:
         last: list[Message] = []
         try:
             last = await self._store_but_last(context.messages, None if outcome == "committed" else context.finished)
+            await count_messages(last, self._counter)
             self._stored(last, await end_run(self._storage, self._run, outcome, last, self.events))
         except BaseException:  # any error: a run that is left open would block its thread
             with suppress(RunLostError):  # the run has ended already
@@ -311,7 +312,6 @@ class RunRecorder:
             await shield_until_done(self._append(together, source))
         if mends:
             await self._repair(messages)
-        await count_messages(last, self._counter)
         return last
 
 

@@ -336,13 +336,13 @@ class Turn:
         given = to_messages(messages)
         self._given = messages
         folded_places, folded = _with_results([message for message in given if message.role != "system"])
-        known, ids = self._known, {message.id for message in self._known}
+        known, known_ids = self._known, {message.id for message in self._known}
         equal: dict[object, deque[int]] = defaultdict(deque)
         for place, message in enumerate(known):
             equal[_key(message)].append(place)
         at, last = 0, -1
         for place, message in enumerate(folded):
-            if message.id in ids:
+            if message.id in known_ids:
                 last = place
                 continue
             places = equal[_key(message)]

@@ -91,7 +91,7 @@ def split_id(model_id: str) -> tuple[str, str]:
 def has_key(provider: str) -> bool:
     """Return True if no key is needed, or the environment has the provider's key or the address of its server."""
     info = PROVIDERS[provider]
-    if any(os.environ.get(name) for name in info.keys):
+    if key_name(provider):
         return True
     if info.base_url is not None:
         return bool(os.environ.get(info.base_url))

@@ -19,8 +19,8 @@ from diarist.storage.sql.storage import SQLStorage
 class InMemoryStorage(SQLStorage):
     """Storage in this process's memory. The data lives as long as the object; ``close`` does not delete it.
 
-    Each method runs in the caller's thread without waiting for anything but the methods of other threads. So methods
-    are atomic, also between threads and event loops. Raises StorageError if Python's SQLite has no FTS5.
+    Each method runs in the caller's thread, one at a time. So methods are atomic, also between threads and event loops.
+    Raises StorageError if Python's SQLite has no FTS5.
     """
 
     def __init__(self) -> None:

@@ -164,15 +164,19 @@ class ThreadDiary:
         if not own:
             return
         sources = [source for entry in own for source in entry.sources]
-        log, changed = await self.logs.read_with_changes(self.thread_id, self.resource_id, sources, run_id)
-        stale = {entry.id for entry in own if not set(entry.sources).isdisjoint(changed)}
-        ids = {entry.id for entry in own}
+        ids, stale = {entry.id for entry in own}, set[str]()
+
+        async def read() -> ObservationLog:
+            nonlocal stale
+            now, changed = await self.logs.read_with_changes(self.thread_id, self.resource_id, sources, run_id)
+            stale = {entry.id for entry in own if not set(entry.sources).isdisjoint(changed)}
+            return now
 
         async def clean() -> None:
             if stale:
                 await self.logs.clean_history(log.key, lambda entry: entry.id in stale)
 
-        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), check=clean)
+        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), read=read, check=clean)
 
     # -- cycles
 

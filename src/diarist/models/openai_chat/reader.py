@@ -133,9 +133,9 @@ class AnswerReader:
     def read_last(self, events: Sequence[bytes]) -> list[Chunk]:
         """Return the chunks of the last events. Ignores an event that was cut off."""
         out: list[Chunk] = []
-        with suppress(ModelResponseError):
-            for chunk in self.read(events):
-                out.append(chunk)
+        for event in events:
+            with suppress(ModelResponseError):
+                out.extend(self.read([event]))
         return out
 
     def finish(self) -> Sequence[Chunk]:

@@ -286,14 +286,10 @@ class RedactingState:
     Attributes:
         streams: A ``RedactingStream`` per place, such as ``"output"``.
         reported: The places and labels that were reported.
-        found: The labels found so far.
-        held: The text that a guard's classifier has yet to judge.
     """
 
     streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
     reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    found: set[str] = field(default_factory=set[str])
-    held: Any = None
 
 
 class Redacting(Processor[Any], ABC):

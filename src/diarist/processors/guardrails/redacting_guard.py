@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from diarist.checks import flags
@@ -30,6 +30,14 @@ RedactStrategy = Literal["redact", "block", "warn", "filter"]
 def masked(text: str) -> str:
     """Return the text with ``*`` for letters and digits."""
     return "".join("*" if char.isalnum() else char for char in text)
+
+
+@dataclass(slots=True, kw_only=True)
+class RedactingGuardState(RedactingState):
+    """Also the labels found so far, and the text that the classifier has yet to judge."""
+
+    held: HeldOutput
+    found: set[str] = field(default_factory=set[str])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,8 +69,8 @@ class RedactingGuard(Redacting, Guard):
         """Return the text without the parts to which the model or function objects."""
         return text
 
-    def create_state(self) -> RedactingState:
-        return RedactingState(held=HeldOutput(self.span_chars))
+    def create_state(self) -> RedactingGuardState:
+        return RedactingGuardState(held=HeldOutput(self.span_chars))
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Redact the stream, and thereby the stored messages."""
@@ -101,7 +109,7 @@ class RedactingGuard(Redacting, Guard):
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        state: RedactingState = args.state
+        state: RedactingGuardState = args.state
         state.found.add(label)
         metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
         if self.strategy == "block":

@@ -107,15 +107,17 @@ class LogStore:
         self, thread_id: str, resource_id: str, sources: Sequence[Source], run_id: str | None
     ) -> tuple[ObservationLog, list[Source]]:
         """Return the log, and those of ``sources`` with rows that were changed or removed, as the run sees them."""
-        logs: list[ObservationLog] = []
+        log: ObservationLog | None = None
         changed: list[Source] = []
         for id in sorted({source.thread_id for source in sources}):
             own = [source for source in sources if source.thread_id == id]
             ends = min(source.first_seq for source in own) - 1, max(source.last_seq for source in own) + 1
-            log, rows = await self._log_and_rows(thread_id, resource_id, id, lambda _, ends=ends: [ends], run_id)
-            logs.append(log)
+            if log is None:
+                log, rows = await self._log_and_rows(thread_id, resource_id, id, lambda _, ends=ends: [ends], run_id)
+            else:
+                rows = await self._storage.list_messages(id, after=ends[0], before=ends[1], run_id=run_id)
             changed += changed_sources(own, rows)
-        return logs[0] if logs else await self.read(thread_id, resource_id), changed
+        return log or await self.read(thread_id, resource_id), changed
 
     async def _log_and_rows(
         self,

@@ -188,8 +188,8 @@ def failures_of(log: ObservationLog, operation: Operation) -> Failures:
 
 
 def backing_off(failures: Failures, now: datetime) -> bool:
-    """Return True if it is too early to retry: 30 s after the first failure, doubling up to 10 minutes. A failure at a
-    later time than that, by another computer's clock, is no reason to wait."""
+    """Return True if it is too early to retry: 30 s after the first failure, doubling up to 10 minutes. A failure
+    that lies further in the future than the delay comes from a wrong clock, and is ignored."""
     if failures.count == 0 or failures.last_at is None:
         return False
     delay = min(_FIRST_DELAY * 2 ** min(failures.count - 1, 10), _LONGEST_DELAY)

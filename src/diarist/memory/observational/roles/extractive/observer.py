@@ -15,9 +15,16 @@ from diarist.byte_cache import cached
 from diarist.chunks import Usage
 from diarist.memory.observational.prompt.threads import by_thread, thread_label
 from diarist.memory.observational.roles.base import Observed
-from diarist.memory.observational.roles.extractive import reflector as diary
 from diarist.memory.observational.roles.extractive.dates import annotate_dates, has_date
-from diarist.memory.observational.roles.extractive.reflector import fingerprint
+from diarist.memory.observational.roles.extractive.reflector import (
+    MODEL,
+    RANKS,
+    Line,
+    body,
+    fingerprint,
+    read_lines,
+    write_lines,
+)
 from diarist.memory.observational.roles.extractive.tools import note_tool, shorten
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, speaker
@@ -82,7 +89,7 @@ class ExtractiveObserver:
             await asyncio.sleep(0)  # let other tasks run
             known |= _fingerprints(entry.text)
         threads = by_thread(visible)
-        lines: list[diary.Line] = []
+        lines: list[Line] = []
         cited: list[tuple[str, ...]] = []
         for id, section in threads.items():
             label = thread_label(id, obscured=self._obscure_threads)
@@ -96,7 +103,7 @@ class ExtractiveObserver:
                 by_line.setdefault(note.line, []).append(note)
             lines += [_write(each, self._zone, thread) for each in by_line.values()]
             cited += [(id,) for id, _ in by_line]
-        text = escape_tags(diary.write_lines(lines))
+        text = escape_tags(write_lines(lines))
         ids = iter(cited)
         task, response = _hints(visible) if len(threads) == 1 else (None, None)
         return Observed(
@@ -105,7 +112,7 @@ class ExtractiveObserver:
             suggested_response=response,
             citations=tuple(() if row.startswith("Date:") else next(ids, ()) for row in text.splitlines()),
             usage=Usage(),
-            model=diary.MODEL,
+            model=MODEL,
             calls=0,
         )
 
@@ -230,26 +237,29 @@ def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
         while heap:
             place = heappop(heap)[1]
             note = notes[place]
-            now, mark = rank(note), fingerprint(note.text)
+            now = rank(note)
             if heap and now > heap[0][0]:  # notes chosen since then have some of its words
                 heappush(heap, (now, place))
-            elif cost(note) <= room and mark not in known:
+            elif cost(note) <= room and (mark := fingerprint(note.text)) not in known:
                 room -= cost(note)
                 chosen.append(place)
                 lines.add(note.line)
                 known.add(mark)
                 told.update([*note.words, note.form])
-    rest = sorted(notes, key=lambda n: (fingerprint(n.text) in known, n.group == "assistant" and n.worth < 1, -n.worth))
-    return [notes[place] for place in sorted(chosen)] or rest[:1]
+    if chosen:
+        return [notes[place] for place in sorted(chosen)]
+    return sorted(
+        notes, key=lambda n: (fingerprint(n.text) in known, n.group == "assistant" and n.worth < 1, -n.worth)
+    )[:1]
 
 
-def _write(notes: Sequence[_Note], zone: tzinfo, thread: str | None) -> diary.Line:
+def _write(notes: Sequence[_Note], zone: tzinfo, thread: str | None) -> Line:
     said = local_time(notes[0].message, zone)
     texts = [annotate_dates(shorten(note.text, _LONGEST_NOTE), said.date() if said else None) for note in notes]
     texts = [f"{text};" if text[-1].isalnum() else text for text in texts[:-1]] + texts[-1:]
-    return diary.Line(
+    return Line(
         date=date_heading(said, thread),
-        mark=max((note.mark for note in notes), key=diary.RANKS.__getitem__),
+        mark=max((note.mark for note in notes), key=RANKS.__getitem__),
         time=f"{said:%H:%M}" if said else "",
         text=" ".join([notes[0].head, *texts]),
     )
@@ -304,5 +314,5 @@ def _prose(text: str) -> str:
 @cached(4_000_000)
 def _fingerprints(notes: str) -> frozenset[str]:
     """Return the fingerprints of all lines and sentences of an entry. Cached, since entries rarely change."""
-    bodies = (diary.body(line.text) for line in diary.read_lines(notes))
+    bodies = (body(line.text) for line in read_lines(notes))
     return frozenset(fingerprint(text) for said in bodies for text in (said, *split_sentences(said)))
