@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory
+from diarist.exceptions import StorageError
 from diarist.memory.background import Background
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.storage import InMemoryStorage
@@ -114,6 +115,18 @@ async def test_what_a_job_raises_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert "background work a failed" in caplog.text
     assert "a bug" in caplog.text
     assert not background.running("a")
+
+
+async def test_an_outage_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    background = Background()
+
+    async def fail() -> None:
+        raise StorageError("the server is away")
+
+    background.start("a", fail)
+    await background.settled()
+    logged = [(record.levelname, record.message, record.exc_info) for record in caplog.records]
+    assert logged == [("WARNING", "background work a failed: the server is away", None)]
 
 
 async def test_a_job_does_not_see_the_context_variables_of_its_caller() -> None:

@@ -13,7 +13,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from diarist.concurrency import inner_cancel_as_error, program_is_ending
-from diarist.exceptions import DiaristError
+from diarist.exceptions import DiaristError, StorageError
 from diarist.sync import blocked_loop, running_loop
 
 logger = logging.getLogger("diarist")
@@ -125,5 +125,7 @@ async def _run(name: str, work: Callable[[], Awaitable[object]]) -> None:
     except Exception as error:  # no caller awaits this task, so its failure is logged here
         if program_is_ending():
             logger.debug("background work %s was cut off by the program's end: %r", name, error)
+        elif isinstance(error, StorageError):  # an outage says enough by its message, and fails every job
+            logger.warning("background work %s failed: %s", name, error)
         else:
             logger.exception("background work %s failed", name)

@@ -198,6 +198,9 @@ class PostgresQueue:
         except asyncio.CancelledError:  # the worker stops
             await self.put_back(wanted, attempt=attempt)
             return  # raising would mark the job as failed
+        except StorageError as error:
+            logger.warning("background work %s failed: %s", wanted.name, error)
+            done = False
         except Exception:
             logger.exception("background work %s failed", wanted.name)
             done = False
