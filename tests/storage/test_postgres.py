@@ -100,6 +100,8 @@ async def test_a_port_without_a_server() -> None:
             await storage.get_thread("trip")
         assert "s3cret" not in str(caught.value)
         assert caught.value.__cause__ is not None
+        with pytest.raises(StorageError, match="cannot read log and messages in"):
+            await storage.log_and_messages("thread:trip", "trip", lambda log: [])
     await storage.close()
 
 

@@ -51,8 +51,8 @@ class AgentStream(Generic[OutputT]):
             raise
 
     async def text(self) -> AsyncIterator[str]:
-        """Yield the pieces of text as they arrive, those of repeated attempts too. At the end, raises the run's error, as
-        ``result`` does."""
+        """Yield the pieces of text as they arrive, including those of repeated attempts. At the end, raises the run's
+        error, as ``result`` does."""
         async for chunk in self:
             if isinstance(chunk, TextDelta):
                 yield chunk.payload.text

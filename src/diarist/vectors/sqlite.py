@@ -176,10 +176,10 @@ class SQLiteVectorStore(VectorStore):
             return None
 
     async def list_indexes(self) -> list[str]:
-        async def names(connection: Connection) -> list[str]:
+        async def list_indexes(connection: Connection) -> list[str]:
             return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
 
-        return await self._database.read(names)
+        return await self._database.read(list_indexes)
 
     async def delete_index(self, name: str) -> bool:
         async def delete(connection: Connection) -> bool:

@@ -129,7 +129,7 @@ async def note_forgotten(connection: Connection, thread_id: str, rows: Sequence[
 async def delete_messages(connection: Connection, thread_id: str, ids: Sequence[str]) -> int:
     await lock_thread(connection, thread_id)
     count = await delete_superseded(connection, thread_id, list(ids))
-    visible = sorted(await existing_ids(connection, thread_id, ids))
+    visible = sorted(await find_existing_ids(connection, thread_id, ids))
     if visible:
         await stamp_thread(connection, thread_id)
         await connection.execute(
@@ -164,7 +164,7 @@ async def set_branch(
 
 async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
     await lock_thread(connection, thread_id)
-    visible = sorted(await existing_ids(connection, thread_id, list(blocks)))
+    visible = sorted(await find_existing_ids(connection, thread_id, list(blocks)))
     if visible:
         await stamp_thread(connection, thread_id)
         await connection.execute_many(
@@ -185,7 +185,9 @@ def _one(count: int, run: Run, message_id: str) -> None:
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-async def existing_ids(connection: Connection, thread_id: str, ids: Sequence[str], forgotten: bool = False) -> set[str]:
+async def find_existing_ids(
+    connection: Connection, thread_id: str, ids: Sequence[str], forgotten: bool = False
+) -> set[str]:
     if not ids:
         return set()
     found = await connection.fetch(

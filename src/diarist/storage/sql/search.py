@@ -40,7 +40,7 @@ _TO_INDEX = (
 )
 
 
-async def unindexed_threads(connection: Connection, resource_id: str, thread_id: str | None) -> list[str]:
+async def find_unindexed_threads(connection: Connection, resource_id: str, thread_id: str | None) -> list[str]:
     """Return the ids of the resource's threads that have messages to index; with ``thread_id``, at most this one."""
     of_thread = "" if thread_id is None else " AND t.id = :thread"
     found = await connection.fetch(

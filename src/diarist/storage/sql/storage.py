@@ -168,7 +168,7 @@ class SQLStorage(Storage, SearchStorage):
         return await self._database.read(_messages.list_messages, thread_id, after, before, most, newest_first, run_id)
 
     async def existing_ids(self, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
-        return await self._database.read(_messages.existing_ids, thread_id, list(ids), forgotten)
+        return await self._database.read(_messages.find_existing_ids, thread_id, list(ids), forgotten)
 
     async def delete_messages(self, thread_id: str, ids: Sequence[str]) -> int:
         deleted = await self._database.write(_messages.delete_messages, thread_id, list(ids))
@@ -207,7 +207,7 @@ class SQLStorage(Storage, SearchStorage):
         cursor: str | None = None,
     ) -> Page[Hit]:
         terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
-        while behind := await self._database.read(search.unindexed_threads, resource_id, thread_id):
+        while behind := await self._database.read(search.find_unindexed_threads, resource_id, thread_id):
             for id in behind:
                 await self._database.write(search.index_thread, id)
         return await self._database.read(search.search_messages, terms, resource_id, thread_id, limit, after)
@@ -241,9 +241,9 @@ class SQLStorage(Storage, SearchStorage):
         own = type(self)
         if (own.get_log, own.list_messages) != (SQLStorage.get_log, SQLStorage.list_messages):
             return await super().log_and_messages(key, thread_id, ranges, run_id=run_id)  # call the overridden methods
-        return await self._database.glance(self._log_and_messages, key, thread_id, ranges, run_id)
+        return await self._database.glance(self._read_log_and_messages, key, thread_id, ranges, run_id)
 
-    async def _log_and_messages(
+    async def _read_log_and_messages(
         self,
         connection: Connection,
         key: str,
