@@ -20,7 +20,7 @@ EMPTY = ObservationLog(key="thread:t", scope="thread", resource_id="r")
 def entry(
     first: int, last: int, *, run_id: str | None = None, text: str = "note", task: str | None = None
 ) -> Observation:
-    sources = (Source(thread_id="t", first_seq=first, last_seq=last, digest=f"{first}-{last}"),)
+    sources = (Source(thread_id="t", first_seq=first, last_seq=last, digest=f"{first:032x}"),)
     cycle = transitions.cycle_id("thread:t", "observation", sources)
     return Observation(
         id=f"obs_{cycle}",

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import accumulate
 
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.log.transitions import cycle_id, replaced_by
+from diarist.memory.observational.log.transitions import cycle_id, joined, replaced_by
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
 _OVERSHOOT = 0.95
@@ -262,8 +262,8 @@ class ReflectionPlan:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources of the entries, sorted by thread."""
-        return tuple(sorted((s for e in self.entries for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
+        """The sources of the entries, sorted by thread; adjacent ones are joined."""
+        return joined([source for entry in self.entries for source in entry.sources])
 
     @property
     def cycle_id(self) -> str:
