@@ -77,9 +77,9 @@ class OutsideTurn:
         state, inner = self._state(), self._process.storage._inner
         rows = await inner.list_messages(self._turn.thread, run_id=self.record.id)
         run = await inner.get_run(self.record.id)  # later: nobody else wrote rows before that
-        if state.turn is None or run is None or run.state != "live" or state.cuts or self.record.disturbed:
+        if state.memory is None or run is None or run.state != "live" or state.cuts or self.record.disturbed:
             return
-        shown = Shown(self.record, view.prompt, state.turn.log, state.turn.window.rows, self._status)
+        shown = Shown(self.record, view.prompt, state.memory.log, state.memory.window.rows, self._status)
         check_prompt(self.ledger, shown, rows)
 
     async def _answer(self, words: int | None) -> None:

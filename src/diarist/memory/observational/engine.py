@@ -1,9 +1,8 @@
-"""The engine of observational memory. ``Engine.open`` returns a ``Turn``, the memory of a thread for one run.
+"""The engine of observational memory. ``Engine.open`` returns a ``RunMemory``, the memory of a thread for one run.
 
-A turn loads the diary and the raw rows (``Window``). ``Turn.prepare`` runs before each model call: it decides, then
-activates, observes or reflects. At the end the turn is committed or discarded. The engine depends on messages with
-stable ids and numbers, a storage, an Observer, a Reflector and a clock, but not on the agent loop: a processor connects
-it to that.
+It has the diary and the raw rows (``Window``). ``RunMemory.prepare`` runs before each model call: it decides, then
+activates, observes or reflects. ``commit`` or ``discard`` ends it. The engine depends on messages with stable ids and
+numbers, a storage, an Observer, a Reflector and a clock, but not on the agent loop: a processor connects it to that.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class Engine:
         emit: Emit | None = None,
         manual: bool = False,
         own_rows: bool = False,
-    ) -> Turn:
+    ) -> RunMemory:
         """Open the memory of a thread for one run, with its diary and its raw rows.
 
         First finishes work that a crash interrupted: closes or removes the entries of runs that have ended, and removes
@@ -137,9 +136,9 @@ class Engine:
             late = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in late]
             await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
             window.add(late)
-        return Turn(self, window)
+        return RunMemory(self, window)
 
-    async def look(self, thread_id: str, resource_id: str) -> Turn:
+    async def look(self, thread_id: str, resource_id: str) -> RunMemory:
         """Open the memory of a thread for reading only. Writes nothing, and does not finish interrupted work.
 
         Raises StorageError.
@@ -150,7 +149,7 @@ class Engine:
         runs = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
         erased = Coverage((), thread_id, row_stones(log))
         window.remove([row for row in window.rows if row.run_id in runs or seq_of(row) in erased])
-        return Turn(self, window)
+        return RunMemory(self, window)
 
     def diary(
         self,
@@ -240,7 +239,7 @@ class Patience:
         self.left = 0
 
 
-class Turn:
+class RunMemory:
     """A thread's memory for one run, opened by ``Engine.open``.
 
     The shown diary changes only when this run activates, observes or reflects, so that the prompt stays stable.
