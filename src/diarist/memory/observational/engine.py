@@ -45,7 +45,7 @@ from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.selection import select_rows, split_batches
-from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
+from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, copy_message, utc_now
@@ -373,16 +373,16 @@ class RunMemory:
                 if not unnoted.issuperset([row.id for row in rows]):
                     return True  # rows were forgotten, or noted by another process, during the previous batch
                 started = asyncio.get_running_loop().time()
-                outcome = await observe(
+                result = await observe(
                     self.diary,
                     visible_log(window.stored, window.run_id),
                     window.batch(rows),
                     timeout=self.patience.left,
                     forgive_timeout=number > 0,
                 )
-                if not await self._take(outcome, started, "observation"):
+                if not await self._take(result, started, "observation"):
                     return False
-                if isinstance(outcome, Done) and outcome.short:
+                if isinstance(result, CycleResult) and result.partial:
                     return True  # the rest of these rows must be observed before the next batch
                 if limits.buffer_tokens and not everything and window.tokens < limits.message_tokens:
                     return True  # the background does the rest
@@ -434,8 +434,8 @@ class RunMemory:
                 return True
             if plan:
                 started = asyncio.get_running_loop().time()
-                outcome = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-                await self._take(outcome, started, "reflection")
+                result = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
+                await self._take(result, started, "reflection")
         return False
 
     def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
@@ -634,13 +634,13 @@ class RunMemory:
     def _running(self, operation: Operation) -> bool:
         return self._engine.background.running(self._jobs[operation])
 
-    async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
+    async def _take(self, result: CycleResult | Exception, started: float, reason: str) -> bool:
         self.patience.spend(started)
-        if isinstance(outcome, Exception):
+        if isinstance(result, Exception):
             self.patience.lose()
             return False
         self._reason = reason
-        await self.adopt(outcome.log)
+        await self.adopt(result.log)
         return not self.patience.exhausted
 
     async def _wait_for_job(self, operation: Operation) -> None:

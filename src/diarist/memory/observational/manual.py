@@ -24,7 +24,7 @@ from diarist.memory.observational.other_threads import (
     unobserved,
 )
 from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.thread_diary import Done, NotSmallerError, Outcome
+from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError
 from diarist.memory.rows import threads_of
 from diarist.storage.records import ObservationLog
 
@@ -122,15 +122,15 @@ class _Tries:
     def __init__(self) -> None:
         self._lost: Counter[str] = Counter()
 
-    def log_of(self, outcome: Outcome, piece: str) -> ObservationLog | None:
+    def log_of(self, result: CycleResult | Exception, piece: str) -> ObservationLog | None:
         """Return the diary after a cycle; None to retry ``piece`` after a ConflictError. Raises its third
         ConflictError, and every other error."""
-        if isinstance(outcome, Done):
-            return outcome.log
+        if isinstance(result, CycleResult):
+            return result.log
         self._lost[piece] += 1
-        if isinstance(outcome, ConflictError) and self._lost[piece] < _MAX_TRIES:
+        if isinstance(result, ConflictError) and self._lost[piece] < _MAX_TRIES:
             return None
-        raise outcome
+        raise result
 
 
 class _Observing:
@@ -245,22 +245,22 @@ class _Observing:
         before = memory.window.stored
         ids = [batch.rows[0].thread_id or "" for batch in batches]
         work = [(replace(memory.diary, thread_id=id), batch) for id, batch in zip(ids, batches, strict=True)]
-        outcomes = await observe_side_by_side(work, visible_log(before, None), timeout=None)
+        results = await observe_side_by_side(work, visible_log(before, None), timeout=None)
         await memory.refresh()
         await memory.adopt(memory.window.stored)
         saved = [
-            self._tries.log_of(outcome, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
-            for batch, outcome in zip(batches, outcomes, strict=True)
+            self._tries.log_of(result, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
+            for batch, result in zip(batches, results, strict=True)
         ]
-        self._done += sum(outcome.entry.message_tokens for outcome in outcomes if isinstance(outcome, Done))
+        self._done += sum(result.entry.message_tokens for result in results if isinstance(result, CycleResult))
         if self._thread_id is None and memory.config.observation.thread_title:
             for diary, batch in work:
                 if len({source.thread_id for source in batch.sources}) == 1:
                     await diary.rename_thread(visible_log(memory.window.stored, None, diary.thread_id))
         reflected = await self._reflect_when_due()
-        short = any(isinstance(outcome, Done) and outcome.short for outcome in outcomes)
+        partial = any(isinstance(result, CycleResult) and result.partial for result in results)
         forgotten = was_forgotten(before, memory.window.stored)  # rows of the next batches may have been removed
-        return all(saved) and not short and not forgotten and reflected
+        return all(saved) and not partial and not forgotten and reflected
 
     async def _reflect_when_due(self) -> bool:
         """Condense the diary if it has reached its threshold; returns False to plan again.
@@ -278,9 +278,9 @@ class _Observing:
         async with diary.logs.claim(diary.thread_id, self._resource_id, "reflection") as mine:
             if not mine:
                 return True
-            outcome = await reflect(diary, memory.log, plan, timeout=None)
+            result = await reflect(diary, memory.log, plan, timeout=None)
         try:
-            log = self._tries.log_of(outcome, "reflection")
+            log = self._tries.log_of(result, "reflection")
         except (ConflictError, NotSmallerError):
             return True
         if log is not None:
