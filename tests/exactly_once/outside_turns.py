@@ -8,7 +8,7 @@ from typing import Any
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import InputError, StorageError
-from diarist.memory.observational.processor import RunState
+from diarist.memory.observational.processor import DiaryProcessorState
 from diarist.memory.turn import TurnView
 from diarist.messages import Message, Part, TextPart
 from diarist.run_context import Outcome
@@ -109,6 +109,6 @@ class OutsideTurn:
         if event.type == "data-om-status":
             self._status = event.data
 
-    def _state(self) -> RunState:
+    def _state(self) -> DiaryProcessorState:
         """The state of the diary's processor: the checks compare the prompt with the rows and notes behind it."""
-        return next(s for s in self._memory._pipeline.state._states.values() if isinstance(s, RunState))
+        return next(s for s in self._memory._pipeline.state._states.values() if isinstance(s, DiaryProcessorState))

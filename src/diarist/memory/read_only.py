@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diarist.memory.memory_note import asked_in
-from diarist.memory.observational.processor import TAG, DiaryProcessor, RunState
+from diarist.memory.observational.processor import TAG, DiaryProcessor, DiaryProcessorState
 from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.processors.base import (
@@ -24,8 +24,8 @@ class ReadOnlyDiary(DiaryProcessor):
     stores_run = False
     edits_in_place = False
 
-    def create_state(self) -> RunState:
-        return RunState(RunRecorder(self._storage, self._counter, read_only=True))
+    def create_state(self) -> DiaryProcessorState:
+        return DiaryProcessorState(RunRecorder(self._storage, self._counter, read_only=True))
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         context, state = args.context, args.state
@@ -40,7 +40,7 @@ class ReadOnlyDiary(DiaryProcessor):
         state.recorder.ask_again(args.message_list, window)
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
-        state: RunState = args.state
+        state: DiaryProcessorState = args.state
         if state.memory is None:
             return None
         asked = asked_in(args.message_list)

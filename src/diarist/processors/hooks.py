@@ -189,7 +189,7 @@ def as_json(value: Any) -> Any:
 # -- the state of a run's hooks
 
 
-class RunState:
+class PipelineState:
     """One state per processor, created at first use or loaded by ``resume``, and the counters that hooks get.
 
     Attributes:

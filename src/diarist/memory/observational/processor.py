@@ -68,7 +68,7 @@ class Listener:
             self.writer.custom(part)
 
 
-class RunState:
+class DiaryProcessorState:
     """The state of observational memory for one request.
 
     Attributes:
@@ -127,9 +127,9 @@ class DiaryProcessor(Processor[Any]):
         self._prompts = prompts or PromptHistory()
         self._embedding = embedding
 
-    def create_state(self) -> RunState:
+    def create_state(self) -> DiaryProcessorState:
         recorder = RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, embedding=self._embedding)
-        return RunState(recorder)
+        return DiaryProcessorState(recorder)
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Open the run and add the raw messages to the conversation.
@@ -193,7 +193,7 @@ class DiaryProcessor(Processor[Any]):
     def _add_diary(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         """Add the diary to the prompt, and the tool ``recall`` if the configuration has it."""
         config, context = self._engine.config, args.context
-        state: RunState = args.state
+        state: DiaryProcessorState = args.state
         blocks = state.memory.window.blocks() if state.memory is not None else []
         for block in blocks:
             args.message_list.add_system(block, tag=TAG)
@@ -238,7 +238,7 @@ class DiaryProcessor(Processor[Any]):
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
         """Make room if the prompt is too long for the provider: first by observing, then by a shorter window for this
         run only."""
-        state: RunState = args.state
+        state: DiaryProcessorState = args.state
         if state.memory is None or not isinstance(args.error, ContextOverflowError):
             return None
         if not state.made_room:
@@ -294,7 +294,7 @@ class DiaryProcessor(Processor[Any]):
         own = memory.window.sent_block(asked.created_at or utc_now(), tails)
         asked.sent = joined(given, own, self._counter)
 
-    async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
+    async def _before_end(self, context: RunContext[Any], state: DiaryProcessorState, outcome: Outcome) -> None:
         """Drop the notes of a discarded run before its rows are removed."""
         if state.memory is None or outcome != "discarded":
             return
@@ -303,7 +303,7 @@ class DiaryProcessor(Processor[Any]):
         except StorageError as error:
             logger.warning("the thread's next run drops the notes of run %s: %s", context.run_id, error)
 
-    async def _after_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
+    async def _after_end(self, context: RunContext[Any], state: DiaryProcessorState, outcome: Outcome) -> None:
         """Make the notes of a run permanent after it has ended in storage. If this fails, the next ``open`` does it."""
         state.listener.writer = None
         if state.memory is None or outcome == "discarded":
