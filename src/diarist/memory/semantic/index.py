@@ -39,11 +39,11 @@ _TRIES = 120
 logger = logging.getLogger("diarist")
 
 
-Place = tuple[str, str]
+MessageKey = tuple[str, str]
 """Ids of a thread and of a message in it."""
 
 
-def place_of(row: Message) -> Place:
+def key_of(row: Message) -> MessageKey:
     return row.thread_id or "", row.id
 
 
@@ -58,7 +58,7 @@ class Near:
     score: float
 
     @property
-    def place(self) -> Place:
+    def key(self) -> MessageKey:
         return self.thread_id, self.message_id
 
 
@@ -139,11 +139,11 @@ class SemanticIndex:
         hits = await self.vectors.query(
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
-        found: dict[Place, Near] = {}
+        found: dict[MessageKey, Near] = {}
         for hit in hits:
             data = hit.metadata
-            place = str(data["thread_id"]), str(data["message_id"])
-            found.setdefault(place, Near(*place, int(data["seq"]), int(data["chunk"]), hit.score))
+            key = str(data["thread_id"]), str(data["message_id"])
+            found.setdefault(key, Near(*key, int(data["seq"]), int(data["chunk"]), hit.score))
         return list(found.values())[:limit]
 
     async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
