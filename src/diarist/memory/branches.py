@@ -11,7 +11,7 @@ from typing import Literal
 
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConflictError, InputError, NotFoundError
-from diarist.memory.divergence import Place, chain_id, divergence, may_lack
+from diarist.memory.divergence import BranchPlace, chain_id, divergence, may_lack
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
@@ -69,8 +69,8 @@ class Taken:
 class _Reading:
     """A branch, and where the client leaves it: its kept and its other places, and the client's new messages."""
 
-    kept: Sequence[Place]
-    behind: Sequence[Place]
+    kept: Sequence[BranchPlace]
+    behind: Sequence[BranchPlace]
     new: int
     known: int
     is_unknown: bool
@@ -301,7 +301,7 @@ def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:
     return [[by_seq[seq] for seq in path_to(parents, end)[1]] for end in ends]
 
 
-def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[Place]:
+def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[BranchPlace]:
     """Return the rows, and deleted messages at their places between them. A changed message is there as its row."""
     if not forgotten:
         return list(rows)

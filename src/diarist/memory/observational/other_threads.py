@@ -32,9 +32,6 @@ _PAGE = 100
 TAIL_SHARE = 0.05
 """Share of ``message_tokens`` that all tails together may use."""
 
-Place = tuple[datetime, str, int]
-"""Sort key for messages of several threads: time, thread id, row number."""
-
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -164,7 +161,7 @@ async def tails_of(
     return tails
 
 
-def oldest_of(rows: Sequence[Message]) -> Place:
-    """Return the sort key of rows: the time of the oldest, then the position of the first."""
+def oldest_of(rows: Sequence[Message]) -> tuple[datetime, str, int]:
+    """Return the sort key of the rows of a thread: the time of the oldest, then thread id and number of the first."""
     first = min((row.created_at for row in rows if row.created_at is not None), default=_BEGINNING)
     return first, rows[0].thread_id or "", seq_of(rows[0])
