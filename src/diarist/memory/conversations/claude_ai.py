@@ -11,16 +11,16 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
 from diarist.messages import Json, Message, Part, TextPart, ToolState
 
 
-def detect(source: Source) -> bool:
-    return as_list((as_object(source.first) or {}).get("chat_messages")) is not None
+def detect(file: JsonFile) -> bool:
+    return as_list((as_object(file.first) or {}).get("chat_messages")) is not None
 
 
-def split(source: Source) -> list[Item]:
-    return source.items
+def split(file: JsonFile) -> list[Item]:
+    return file.items
 
 
 def build(found: Item, builder: Builder) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import decode_base64
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 _CONTEXT = ("This is the Gemini CLI. We are setting up the context for our chat", "<session_context>")
@@ -33,25 +33,25 @@ class _Session:
     contents: list[Item] = field(default_factory=list[Item])
 
 
-def detect(source: Source) -> bool:
-    first = as_object(source.first) or {}
+def detect(file: JsonFile) -> bool:
+    first = as_object(file.first) or {}
     history = as_list(first.get("history"))
-    return "projectHash" in first or _is_content((history or [None])[0] if history else source.first)
+    return "projectHash" in first or _is_content((history or [None])[0] if history else file.first)
 
 
-def split(source: Source) -> list[_Session]:
-    first = as_object(source.first)
+def split(file: JsonFile) -> list[_Session]:
+    first = as_object(file.first)
     if first is None:
         return []
     if (history := as_list(first.get("history"))) is not None:
         return [_Session(contents=_numbered(history))]
     if "projectHash" not in first:
-        return [_Session(contents=source.items)]
+        return [_Session(contents=file.items)]
     records = as_list(first.get("messages"))
-    if records is not None and len(source.items) == 1:
+    if records is not None and len(file.items) == 1:
         return [_Session(first, _numbered(records))]
     session, found = _Session(), dict[str, Item]()
-    for item in source.items:
+    for item in file.items:
         line = as_object(item.value) or {}
         if "$rewindTo" in line:
             ids = list(found)

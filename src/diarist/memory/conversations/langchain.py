@@ -13,7 +13,7 @@ from typing import NamedTuple
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
 from diarist.messages import Json, Part, ToolPart
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")
@@ -26,17 +26,17 @@ class _Message(NamedTuple):
     fields: dict[str, Json]
 
 
-def detect(source: Source) -> bool:
-    first = as_object(source.first) or {}
+def detect(file: JsonFile) -> bool:
+    first = as_object(file.first) or {}
     messages = as_list(first.get("messages"))
-    return _read(messages[0] if messages else source.first) is not None
+    return _read(messages[0] if messages else file.first) is not None
 
 
-def split(source: Source) -> list[list[Item]]:
-    first = as_object(source.first) or {}
+def split(file: JsonFile) -> list[list[Item]]:
+    first = as_object(file.first) or {}
     if "messages" not in first:
-        return [source.items] if source.items else []
-    states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in source.items]
+        return [file.items] if file.items else []
+    states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in file.items]
     return [[Item(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
 
 

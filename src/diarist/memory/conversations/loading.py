@@ -31,7 +31,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class JsonFile:
     """A file of JSON. ``items``: its lines, the elements of its array, or its one object. ``broken``: places of lines
     that are not JSON."""
 
@@ -49,7 +49,7 @@ class Source:
         return f"its first object has the keys {keys}" if keys else "no JSON objects"
 
 
-def load(path: Path, *, skip_broken: bool = False) -> Source:
+def load(path: Path, *, skip_broken: bool = False) -> JsonFile:
     """Read the file completely. Raises InputError with the place in the file.
 
     ``skip_broken``: leave out lines that are not JSON.
@@ -78,11 +78,11 @@ def load(path: Path, *, skip_broken: bool = False) -> Source:
                     remedy = "if the file is still being written, try again, else remove that line"
                     remedy = f"the last line looks cut off; {remedy}"
                 raise BrokenLine(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error
-        return Source(items, broken)
+        return JsonFile(items, broken)
     elements = as_list(value)
     if elements is None:
-        return Source([Item("", value)])
-    return Source([Item(f"item {number}", element) for number, element in enumerate(elements, 1)])
+        return JsonFile([Item("", value)])
+    return JsonFile([Item(f"item {number}", element) for number, element in enumerate(elements, 1)])
 
 
 def as_object(value: Json) -> dict[str, Json] | None:

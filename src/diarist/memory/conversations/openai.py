@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, has_results, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, ToolPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
@@ -16,17 +16,17 @@ Found = tuple[str, list[Item]]
 """A title (may be empty) and the messages."""
 
 
-def detect(source: Source) -> bool:
-    elements = as_list(source.first)
-    value = as_object(elements[0] if elements else source.first) or {}
+def detect(file: JsonFile) -> bool:
+    elements = as_list(file.first)
+    value = as_object(elements[0] if elements else file.first) or {}
     return "role" in value or as_list(value.get("messages")) is not None
 
 
-def split(source: Source) -> list[Found]:
+def split(file: JsonFile) -> list[Found]:
     """Return the conversations. The first item decides whether the items are the messages of one conversation, or one
     conversation each."""
-    items = source.items
-    if as_list(source.first) is None and "messages" not in (as_object(source.first) or {}):
+    items = file.items
+    if as_list(file.first) is None and "messages" not in (as_object(file.first) or {}):
         return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
     found: list[Found] = []
     for item in items:
@@ -48,17 +48,17 @@ def build(found: Found, builder: Builder) -> str:
 class Plain:
     """Plain messages: a role, a text, and optionally a time and an author."""
 
-    def detect(self, source: Source) -> bool:
-        for item in source.items:
+    def detect(self, file: JsonFile) -> bool:
+        for item in file.items:
             value = as_object(item.value) or {}
             if not value.keys() <= _PLAIN or not isinstance(value.get("content"), str):
                 return False
             if value.get("role") in ("tool", "function", None):
                 return False
-        return bool(source.items)
+        return bool(file.items)
 
-    def split(self, source: Source) -> list[list[Item]]:
-        return [source.items] if source.items else []
+    def split(self, file: JsonFile) -> list[list[Item]]:
+        return [file.items] if file.items else []
 
     def build(self, found: list[Item], builder: Builder) -> str:
         items: list[Item] = []
@@ -76,11 +76,11 @@ class Plain:
 class TauBench:
     """tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
 
-    def detect(self, source: Source) -> bool:
-        return "traj" in (as_object(source.first) or {})
+    def detect(self, file: JsonFile) -> bool:
+        return "traj" in (as_object(file.first) or {})
 
-    def split(self, source: Source) -> list[Item]:
-        return source.items
+    def split(self, file: JsonFile) -> list[Item]:
+        return file.items
 
     def build(self, found: Item, builder: Builder) -> str:
         run = as_object(found.value) or {}

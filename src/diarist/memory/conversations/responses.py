@@ -13,7 +13,7 @@ from datetime import datetime
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, Role, ToolPart
 
 _LISTS = ("input", "output", "data", "items")
@@ -31,17 +31,17 @@ _ANTHROPIC = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result"
 _RESULTS = ("output", "error", "results", "outputs")
 
 
-def detect(source: Source) -> bool:
-    items = _items(source.first)
-    return any(is_item(item.value) for item in (source.items if items is None else items))
+def detect(file: JsonFile) -> bool:
+    items = _items(file.first)
+    return any(is_item(item.value) for item in (file.items if items is None else items))
 
 
-def split(source: Source) -> list[list[Item]]:
-    if not source.items:
+def split(file: JsonFile) -> list[list[Item]]:
+    if not file.items:
         return []
-    whole = [_items(item.value) for item in source.items]
+    whole = [_items(item.value) for item in file.items]
     if whole[0] is None:
-        return [source.items]
+        return [file.items]
     return [items for items in whole if items is not None]
 
 
