@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, cast
 from diarist.chunks import Chunk, FinishReason, Usage
 from diarist.exceptions import ConfigError, ModelError
 from diarist.message_check import flaw, part_flaw, prompt_flaw
-from diarist.message_list import Kept, MessageList, Source, SystemMessage
+from diarist.message_list import Kept, MessageList, Origin, SystemMessage
 from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import base
@@ -41,7 +41,7 @@ class HookCall(ABC):
     """
 
     hook: ClassVar[str]
-    source: ClassVar[Source] = "context"
+    source: ClassVar[Origin] = "context"
     edits_messages: ClassVar[bool] = False
     empty_is_none: ClassVar[bool] = False
     takes_dict: ClassVar[bool] = False
@@ -133,7 +133,7 @@ class OnInput(HookCall):
     hook: ClassVar[str] = "process_input"
     edits_messages: ClassVar[bool] = True
     takes_dict: ClassVar[bool] = True
-    source: ClassVar[Source] = "input"
+    source: ClassVar[Origin] = "input"
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
         return base.ProcessInputArgs(
@@ -422,7 +422,7 @@ class OnOutputStep(HookCall):
     hook: ClassVar[str] = "process_output_step"
     edits_messages: ClassVar[bool] = True
     empty_is_none: ClassVar[bool] = True
-    source: ClassVar[Source] = "response"
+    source: ClassVar[Origin] = "response"
     steps: list[StepResult]
     added: Callable[[MessageList], StepResult]
     finish_reason: FinishReason
@@ -453,7 +453,7 @@ class OnOutputResult(HookCall):
     hook: ClassVar[str] = "process_output_result"
     edits_messages: ClassVar[bool] = True
     empty_is_none: ClassVar[bool] = True
-    source: ClassVar[Source] = "response"
+    source: ClassVar[Origin] = "response"
     result: Callable[[MessageList], OutputResult]
 
     def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:
