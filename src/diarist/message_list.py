@@ -61,7 +61,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FieldValues:
     """The field values of a part or chunk, with deep copies of lists and dictionaries.
 
     ``put_back`` restores them in the same object.
@@ -71,7 +71,7 @@ class Kept:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, thing: Any) -> Kept:
+    def of(cls, thing: Any) -> FieldValues:
         return cls(thing, {name: copy_json(getattr(thing, name)) for name in _names(cast(type[Any], type(thing)))})
 
     def put_back(self) -> None:
@@ -86,12 +86,14 @@ class _Content:
     message: Message
     id: str
     role: Role
-    parts: tuple[Kept, ...]
+    parts: tuple[FieldValues, ...]
     metadata: dict[str, Any]
 
     @classmethod
     def of(cls, message: Message) -> _Content:
-        return cls(message, message.id, message.role, tuple(map(Kept.of, message.parts)), copy_json(message.metadata))
+        return cls(
+            message, message.id, message.role, tuple(map(FieldValues.of, message.parts)), copy_json(message.metadata)
+        )
 
     def put_back(self) -> None:
         message = self.message

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, cast
 from diarist.chunks import Chunk, FinishReason, Usage
 from diarist.exceptions import ConfigError, ModelError
 from diarist.message_check import flaw, part_flaw, prompt_flaw
-from diarist.message_list import Kept, MessageList, Origin, SystemMessage
+from diarist.message_list import FieldValues, MessageList, Origin, SystemMessage
 from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import base
@@ -240,7 +240,7 @@ class OnRequest(HookCall):
 
     def keep(self) -> list[Callable[[], object]]:
         request, prompt = self.request, deepcopy(self.request.prompt)
-        return [*super().keep(), Kept.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
+        return [*super().keep(), FieldValues.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
 
     def flaw(self) -> str | None:
         return prompt_flaw(self.request.prompt)
@@ -363,7 +363,7 @@ class OnToolResult(_OnTool):
         return False
 
     def keep(self) -> list[Callable[[], object]]:
-        return [Kept.of(self.call).put_back]
+        return [FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
         return {"error" if self.call.state == "error" else "result": self.call.result}
@@ -401,7 +401,7 @@ class OnToolCall(_OnTool):
         return self.answered
 
     def keep(self) -> list[Callable[[], object]]:
-        return [*super().keep(), Kept.of(self.call).put_back]
+        return [*super().keep(), FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
         if not self.answered:
