@@ -23,7 +23,7 @@ from diarist.storage.records import Observation, ObservationLog
 
 _SEQ = attrgetter("seq")
 
-Chunk = tuple[Observation, list[Message]]
+BufferedChunk = tuple[Observation, list[Message]]
 """An entry that is not active for this run yet, with its raw rows."""
 
 
@@ -199,7 +199,7 @@ class Window:
                 held.append(row)
         return self.facts.unnoted_tokens - tokens_of(held)
 
-    def _gap(self, pinned: frozenset[str], chunks: Sequence[Chunk]) -> bool:
+    def _gap(self, pinned: frozenset[str], chunks: Sequence[BufferedChunk]) -> bool:
         """Return True if a row of ``fresh(pinned)`` lies before one of these chunks."""
         if not chunks:
             return False
@@ -216,7 +216,7 @@ class Window:
             return self.diary.limits
         return limits_of(self.config, message_tokens=self.tokens, observation_tokens=self.facts.observation_tokens)
 
-    def chunks(self, pinned: Collection[str] = (), *, everything: bool = False) -> list[Chunk]:
+    def chunks(self, pinned: Collection[str] = (), *, everything: bool = False) -> list[BufferedChunk]:
         """Return the entries that may be activated, oldest first: buffered ones, and those that another run activated
         since this one began. ``everything``: include those of the newest turns."""
         waiting = self.facts.waiting
@@ -284,7 +284,7 @@ class _Facts:
             self.noted = {row.id for row in noted}
             found = [(entry, *self._within(coverage, window.row_tokens)) for entry, coverage in self._hidden]
             chunks = sorted([chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0]))
-            self.waiting: list[Chunk] = [(entry, rows) for entry, rows, _ in chunks]
+            self.waiting: list[BufferedChunk] = [(entry, rows) for entry, rows, _ in chunks]
             self.waiting_tokens = tuple([tokens for _, _, tokens in chunks])
             several = self.log.scope == "resource"
             self.foreign = tuple([e for e, rows, _ in found if several and not rows and e.state == "buffered"])
