@@ -21,7 +21,7 @@ import orjson
 from diarist.concurrency import acquire_or_release, being_cancelled, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.rows import seq_of, threads_of
-from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_pieces, metadata_of, vector_id
+from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
 from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_messages, remove_vectors
 from diarist.messages import Message, new_id
@@ -127,11 +127,11 @@ class SemanticIndex:
 
         Raises ConfigError, ModelError, StorageError.
         """
-        pieces = chunks_of(Message.user(text), self._chunk_length)
-        if not pieces:
+        chunks = chunks_of(Message.user(text), self._chunk_length)
+        if not chunks:
             return []
         await self._open()
-        (vector,) = await embed_texts(self._embedder, pieces[:1], purpose="query")
+        (vector,) = await embed_texts(self._embedder, chunks[:1], purpose="query")
         if not any(vector):
             return []
         conditions: list[Filter] = [{"resource_id": resource_id}, filter or {}]
@@ -155,8 +155,8 @@ class SemanticIndex:
 
     def excerpt(self, near: Near, row: Message) -> str:
         """Return the chunk of the row that was found by the search."""
-        pieces = chunks_of(row, self._chunk_length)
-        return pieces[near.chunk] if near.chunk < len(pieces) else row.text
+        chunks = chunks_of(row, self._chunk_length)
+        return chunks[near.chunk] if near.chunk < len(chunks) else row.text
 
     async def discard(self, gone: Sequence[Near]) -> None:
         """Remove vectors of deleted messages. Never raises: the next search that finds them tries again."""
@@ -237,11 +237,10 @@ class SemanticIndex:
 
     async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
         """Store the vectors of these rows, and move the cursor after them."""
-        chunks = [(row, chunks_of(row, self._chunk_length)) for row in rows]
-        pieces = [(row, number, text) for row, texts in chunks for number, text in enumerate(texts)]
-        if pieces:
-            made = await embed_pieces(self._embedder, thread.id, pieces)
-            said = [(row, number, vector) for row, number, vector in made if any(vector)]
+        chunks = [(row, number, text) for row in rows for number, text in enumerate(chunks_of(row, self._chunk_length))]
+        if chunks:
+            embedded = await embed_chunks(self._embedder, thread.id, chunks)
+            said = [(row, number, vector) for row, number, vector in embedded if any(vector)]
             ids = list(dict.fromkeys(row.id for row, _, _ in said))
             await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
             await self.vectors.upsert(
