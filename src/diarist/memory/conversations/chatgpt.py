@@ -13,7 +13,7 @@ import re
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.content import read_arguments
-from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, TextPart, ToolPart
 
 # References to sources of a search, between characters of Unicode's private use area.
@@ -26,11 +26,11 @@ def detect(file: JsonFile) -> bool:
     return as_object((as_object(file.first) or {}).get("mapping")) is not None
 
 
-def split(file: JsonFile) -> list[Item]:
+def split(file: JsonFile) -> list[JsonItem]:
     return file.items
 
 
-def build(found: Item, builder: Builder) -> str:
+def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that ChatGPT shows; return the conversation's title."""
     chat = as_object(found.value) or {}
     mapping = as_object(chat.get("mapping"))

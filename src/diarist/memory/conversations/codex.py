@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import Item, JsonFile, as_object, parse
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, parse
 from diarist.memory.conversations.responses import ItemReader, is_item
 from diarist.messages import Json, Part, TextPart
 
@@ -33,11 +33,11 @@ def detect(file: JsonFile) -> bool:
     return first.get("type") == "session_meta" or is_old
 
 
-def split(file: JsonFile) -> list[list[Item]]:
+def split(file: JsonFile) -> list[list[JsonItem]]:
     return [file.items] if file.items else []
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ItemReader(builder, own_words=_own_words, result=_output)
     started: Json = None
     for position, item in enumerate(found):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ToolPart
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")
@@ -32,15 +32,15 @@ def detect(file: JsonFile) -> bool:
     return _read(messages[0] if messages else file.first) is not None
 
 
-def split(file: JsonFile) -> list[list[Item]]:
+def split(file: JsonFile) -> list[list[JsonItem]]:
     first = as_object(file.first) or {}
     if "messages" not in first:
         return [file.items] if file.items else []
     states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in file.items]
-    return [[Item(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
+    return [[JsonItem(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ContentReader(builder)
     for position, item in enumerate(found):
         where = item.where or "message 1"

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, has_results, read_arguments
-from diarist.memory.conversations.loading import Item, JsonFile, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, ToolPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
 
-Found = tuple[str, list[Item]]
+Found = tuple[str, list[JsonItem]]
 """A title (may be empty) and the messages."""
 
 
@@ -27,7 +27,7 @@ def split(file: JsonFile) -> list[Found]:
     conversation each."""
     items = file.items
     if as_list(file.first) is None and "messages" not in (as_object(file.first) or {}):
-        return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
+        return [("", [JsonItem(item.where or "message 1", item.value) for item in items])] if items else []
     found: list[Found] = []
     for item in items:
         value = as_object(item.value) or {}
@@ -57,18 +57,18 @@ class Plain:
                 return False
         return bool(file.items)
 
-    def split(self, file: JsonFile) -> list[list[Item]]:
+    def split(self, file: JsonFile) -> list[list[JsonItem]]:
         return [file.items] if file.items else []
 
-    def build(self, found: list[Item], builder: Builder) -> str:
-        items: list[Item] = []
+    def build(self, found: list[JsonItem], builder: Builder) -> str:
+        items: list[JsonItem] = []
         for item in found:
             where = item.where or "message 1"
             with builder.reading(where):
                 value = as_object(item.value) or {}
                 if read_role(value.get("role"), where) == "tool" or not isinstance(value.get("content"), str):
                     raise InputError(f"{where}: a plain message has a text as content and no tool results")
-                items.append(Item(where, value))
+                items.append(JsonItem(where, value))
         read_messages(items, builder)
         return ""
 
@@ -79,10 +79,10 @@ class TauBench:
     def detect(self, file: JsonFile) -> bool:
         return "traj" in (as_object(file.first) or {})
 
-    def split(self, file: JsonFile) -> list[Item]:
+    def split(self, file: JsonFile) -> list[JsonItem]:
         return file.items
 
-    def build(self, found: Item, builder: Builder) -> str:
+    def build(self, found: JsonItem, builder: Builder) -> str:
         run = as_object(found.value) or {}
         messages = as_list(run.get("traj"))
         if messages is None:
@@ -92,7 +92,7 @@ class TauBench:
         return ", ".join(known)
 
 
-def read_messages(items: Iterable[Item], builder: Builder) -> None:
+def read_messages(items: Iterable[JsonItem], builder: Builder) -> None:
     """Add all messages. Raises InputError that names the place."""
     reader = ContentReader(builder)
     for position, item in enumerate(items):
@@ -124,10 +124,10 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
             )
 
 
-def numbered(messages: list[Json], where: str = "") -> list[Item]:
+def numbered(messages: list[Json], where: str = "") -> list[JsonItem]:
     """Return the messages with their places in words, counted from 1."""
     prefix = f"{where}, " if where else ""
-    return [Item(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
+    return [JsonItem(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
 
 
 def _calls(value: dict[str, Json], builder: Builder, where: str) -> list[Part]:

@@ -20,7 +20,7 @@ from typing import Any, cast
 from diarist.exceptions import InputError
 from diarist.memory.observational.log.coverage import RowsDigest
 from diarist.memory.observational.log.transitions import cycle_id, derive_hints
-from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
+from diarist.memory.transfer.format import Generation, Item, WholeResource, WorkingText, check_message, lines_of
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
 from diarist.memory.transfer.thread_writer import PAGE
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
@@ -144,7 +144,7 @@ class _Database:
         )
         yield thread
         if metadata.get("workingMemory"):
-            yield Working(as_text(metadata["workingMemory"]))
+            yield WorkingText(as_text(metadata["workingMemory"]))
         known = as_object(as_object(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
