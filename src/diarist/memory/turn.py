@@ -422,14 +422,14 @@ class Turn:
             prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
         renamed = self._context.renamed
         # A call whose result only memory has is not sent as it was given: that would be half of a pair.
-        complete = {renamed.get(m.id, m.id) for m in given.messages if not _has_open_calls(m)}
+        complete = {renamed.get(m.id, m.id) for m in given.messages if not has_open_calls(m)}
         sent = {message.message_id for message in prompt.messages}
         order, keep, brought, notes = list[str](), list[str](), list[Message](), dict[str, str]()
         for message in window:
             if message.id not in sent:
                 continue
             order.append(message.id)
-            if message.rendered is None and _has_open_calls(message):  # a rendered message has none
+            if message.rendered is None and has_open_calls(message):  # a rendered message has none
                 brought.append(_without_open_calls(message))
             elif message.id in complete:
                 keep.append(message.id)
@@ -617,7 +617,8 @@ def _key(message: Message) -> object:
     return message.role, message.text, calls, files
 
 
-def _has_open_calls(message: Message) -> bool:
+def has_open_calls(message: Message) -> bool:
+    """Return True if a tool call in an assistant's message has no result in it."""
     if message.role != "assistant":
         return False
     return any([isinstance(part, ToolPart) and part.state == "call" for part in message.parts])

@@ -17,8 +17,8 @@ from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as
 from diarist.messages import Json, Part, ToolPart
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")
-# Blocks of content that repeat the calls of ``tool_calls``.
-_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
+CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
+"""Types of content blocks that repeat the calls of ``tool_calls``."""
 
 
 class _Message(NamedTuple):
@@ -63,7 +63,7 @@ def _add(position: int, message: _Message, value: Json, reader: ContentReader, b
     calls = _calls(fields, builder, where)
     blocks = as_list(content)
     if calls and blocks is not None:
-        content = [block for block in blocks if (as_object(block) or {}).get("type") not in _CALLS]
+        content = [block for block in blocks if (as_object(block) or {}).get("type") not in CALL_BLOCKS]
     name = fields.get("name")
     builder.add(
         read_role(fields.get("role") if kind == "chat" else kind, where),

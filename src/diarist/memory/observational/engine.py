@@ -56,8 +56,8 @@ from diarist.tokens import TokenCounter, default_counter
 logger = logging.getLogger("diarist")
 
 _LOOK_AGAIN = 0.1
-_WAIT_FOR_OTHERS = 5.0
-"""Seconds that a run waits for the leases of other processes, some of which may have been killed."""
+WAIT_FOR_OTHERS = 5.0
+"""Seconds to wait for the leases of other processes, some of which may have been killed."""
 _SHORTEST_WAIT = 0.001
 """In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
 
@@ -260,7 +260,7 @@ class RunMemory:
             "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
             "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
         }
-        self._for_others = Patience(_WAIT_FOR_OTHERS)
+        self._for_others = Patience(WAIT_FOR_OTHERS)
         self._opened_with = window.log
         self._just_read = True  # open() has read the diary, so the first step does not read it again
         self._reason = ""

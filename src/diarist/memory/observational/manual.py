@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
-from diarist.memory.observational.engine import Engine, RunMemory
+from diarist.memory.observational.engine import WAIT_FOR_OTHERS, Engine, RunMemory
 from diarist.memory.observational.events import Emit
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, was_forgotten
@@ -33,8 +33,6 @@ Progress = Callable[[int, int], None]
 
 _MAX_TRIES = 3
 _SHRINK_TO = 0.6
-_WAIT_FOR_OTHERS = 5.0
-"""Seconds to wait for the leases of other processes, some of which may have been killed."""
 
 
 async def observe_now(
@@ -157,7 +155,7 @@ class _Observing:
             if not self._busy:
                 await memory.update_title()
         else:
-            claim = memory.diary.logs.claim(OTHER_THREADS, self._resource_id, "observation", wait=_WAIT_FOR_OTHERS)
+            claim = memory.diary.logs.claim(OTHER_THREADS, self._resource_id, "observation", wait=WAIT_FOR_OTHERS)
             async with claim as mine:
                 if not mine:
                     raise ThreadBusyError(
@@ -203,7 +201,7 @@ class _Observing:
             if groups[-1] and sum(one.tokens for one in groups[-1]) + thread.tokens > most:
                 groups.append([])
             groups[-1].append(thread)
-        wait = _WAIT_FOR_OTHERS if self._thread_id is None else 0
+        wait = WAIT_FOR_OTHERS if self._thread_id is None else 0
         for group in groups:
             ids = [thread.thread_id for thread in group]
             async with self._memory.diary.logs.claim_each(ids, self._resource_id, "observation", wait=wait) as mine:

@@ -28,7 +28,8 @@ Operation = Literal["observation", "reflection"]
 MAX_TOMBSTONES = 256
 """Maximum number of tombstones. Each is needed until its rows are removed, and fewer removals run at a time."""
 
-_MAX_HINTS = 50
+MAX_HINTS = 50
+"""Maximum number of threads whose hints a reflection keeps."""
 _MAX_REFUSED = 100
 _FIRST_DELAY = timedelta(seconds=30)
 _LONGEST_DELAY = timedelta(minutes=10)
@@ -218,7 +219,7 @@ def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
 
 def hints_of_threads(entries: Sequence[Observation], threads: Sequence[str]) -> tuple[Hints, ...]:
     """Return the hints of each thread, for a reflection to keep; at most those of the last fifty threads."""
-    known = (derive_hints(entries, thread_id) for thread_id in threads[-_MAX_HINTS:])
+    known = (derive_hints(entries, thread_id) for thread_id in threads[-MAX_HINTS:])
     return tuple(hints for hints in known if hints.updated_at is not None)
 
 
