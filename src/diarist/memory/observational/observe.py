@@ -67,7 +67,7 @@ async def observe(
         asked = diary.observer.observe(without_updates(batch.rows), earlier=log.entries)
         if is_given_up(batch.rows, batch.sources, log.observer_failures.refused):
             asked = or_note_refusal(asked, diary.observer, batch.rows, diary.config.timezone)
-        observed = await diary.call(asked, cycle, timeout)
+        observed = await diary.call_role(asked, cycle, timeout)
         if before_save is not None:
             await before_save()
         noted = _noted(batch, observed.unnoted)
@@ -75,7 +75,7 @@ async def observe(
         await store_update(diary.storage, observed.working_memory, entry.run_id)
         return CycleResult(saved, entry, observed.shortfall, partial=len(noted.rows) < len(batch.rows))
 
-    return await diary.run(
+    return await diary.run_cycle(
         cycle,
         work,
         thread_ids=sorted({source.thread_id for source in batch.sources}),

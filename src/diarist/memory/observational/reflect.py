@@ -31,7 +31,7 @@ async def reflect(
 
     async def work() -> CycleResult:
         call = diary.reflector.reflect(plan.entries, target_tokens=plan.target_tokens, guidance=guidance)
-        reflected = await diary.call(call, cycle, timeout)
+        reflected = await diary.call_role(call, cycle, timeout)
         entry = _entry(diary, f"ref_{cycle.id}", plan, reflected)
         if entry.tokens >= plan.limit_tokens:
             await diary.update(lambda log: transitions.suppress(log, plan.cycle_id))
@@ -40,7 +40,7 @@ async def reflect(
             )
         return CycleResult(await _save(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
 
-    return await diary.run(cycle, work, thread_ids=[diary.thread_id])
+    return await diary.run_cycle(cycle, work, thread_ids=[diary.thread_id])
 
 
 def _entry(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Reflected) -> Observation:

@@ -190,7 +190,7 @@ class ThreadDiary:
             buffered=buffered,
         )
 
-    async def run(
+    async def run_cycle(
         self,
         cycle: Cycle,
         work: Callable[[], Awaitable[CycleResult]],
@@ -227,7 +227,7 @@ class ThreadDiary:
         await self.send(part, cycle.log.key)
         return result
 
-    async def call(self, role: Awaitable[Answer], cycle: Cycle, timeout: float | None) -> Answer:
+    async def call_role(self, role: Awaitable[Answer], cycle: Cycle, timeout: float | None) -> Answer:
         """Await a role's call; no lock and no transaction is open during it.
 
         Raises OutOfTimeError, and any error of the role.
