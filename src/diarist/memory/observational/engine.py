@@ -293,7 +293,7 @@ class RunMemory:
             if not just_read:
                 await self.refresh()
             await self._observe_when_due(pinned, cold)
-            await self.window.find_opener()
+            await self.window.load_opener()
             await self._reflect_when_due(pinned)
             if self.log is not before:
                 await self.update_title()
@@ -307,7 +307,7 @@ class RunMemory:
             count = choose_chunks(sizes.chunks, sizes.message_tokens, limits)
             chunks = [entry for entry, _ in window.chunks(pinned)[:count]]
             await self.adopt(transitions.activate(window.stored, {e.id for e in (*window.facts.foreign, *chunks)}))
-        await window.find_opener()
+        await window.load_opener()
         if decide_reflection(self._sizes(pinned), window.limits()) is Action.ACTIVATE:
             await self.adopt(transitions.activate_reflection(window.stored))
 
@@ -380,7 +380,7 @@ class RunMemory:
                     timeout=self.patience.left,
                     forgive_timeout=number > 0,
                 )
-                if not await self._take(result, started, "observation"):
+                if not await self._adopt_result(result, started, "observation"):
                     return False
                 if isinstance(result, CycleResult) and result.partial:
                     return True  # the rest of these rows must be observed before the next batch
@@ -435,7 +435,7 @@ class RunMemory:
             if plan:
                 started = asyncio.get_running_loop().time()
                 result = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-                await self._take(result, started, "reflection")
+                await self._adopt_result(result, started, "reflection")
         return False
 
     def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
@@ -561,7 +561,7 @@ class RunMemory:
                 await self.activate([entry for entry, _ in chunks], tokens, "overflow")
             while not self.patience.exhausted and await self._observe_now(pinned, everything=True):
                 pass
-            await self.window.find_opener()
+            await self.window.load_opener()
         except StorageError as error:
             await self._give_up(error)
         return self.log is not before
@@ -634,7 +634,8 @@ class RunMemory:
     def _running(self, operation: Operation) -> bool:
         return self._engine.background.running(self._jobs[operation])
 
-    async def _take(self, result: CycleResult | Exception, started: float, reason: str) -> bool:
+    async def _adopt_result(self, result: CycleResult | Exception, started: float, reason: str) -> bool:
+        """Show the diary that a cycle has saved; returns False if it failed, or if the run may not wait longer."""
         self.patience.spend(started)
         if isinstance(result, Exception):
             self.patience.lose()
