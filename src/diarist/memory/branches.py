@@ -45,13 +45,14 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TakenInput:
     """The messages of a client, as the turn works with them.
 
     Attributes:
         new: The messages to store, in order; the thread has the others.
         names: Ids that new messages get from their places, by the ids that they were given with.
-        late: Results in known messages for calls that are stored without one, and the id of the last such message.
+        late_results: Results in known messages for calls that are stored without one, and the id of the last such
+            message.
         repeated: The stored questions to answer again, if nothing is new.
         hidden_after: For a call without a run, ``seq`` of the last row to show; None for all.
         event: Data of an event that says how the input left the branch; None if it continues it.
@@ -59,7 +60,7 @@ class Taken:
 
     new: list[Message]
     names: dict[str, str] = field(default_factory=dict[str, str])
-    late: tuple[str, Message] | None = None
+    late_results: tuple[str, Message] | None = None
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
     event: dict[str, Json] | None = None
@@ -106,7 +107,7 @@ class Branches:
         *,
         made: Collection[str] = (),
         on_divergence: OnDivergence = "branch",
-    ) -> Taken:
+    ) -> TakenInput:
         """Find the messages that the thread does not have, and go back to where the client leaves the active branch.
 
         Call it after the run has begun, before its thread is read. A message without an id of the caller's gets one
@@ -125,7 +126,7 @@ class Branches:
         """
         asked = [message.id for message in given if message.id not in made]
         if not asked:
-            return Taken(new=list(given))
+            return TakenInput(new=list(given))
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
             return await self._without_history(thread_id, given, known)
@@ -161,20 +162,22 @@ class Branches:
                 (place for place in reversed([*reading.kept, *reading.behind]) if isinstance(place, Message)), None
             )
         new = [message for message in rest if message.id not in known]
-        late = _late_results(given[: len(given) - len(rest)], rows)
+        late_results = _late_results(given[: len(given) - len(rest)], rows)
         names = _names(new, by_id, last, {message.id for message in forgotten})
-        return Taken(new=new, names=names, late=late, repeated=repeated, hidden_after=hidden_after, event=event)
+        return TakenInput(
+            new=new, names=names, late_results=late_results, repeated=repeated, hidden_after=hidden_after, event=event
+        )
 
-    async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> Taken:
+    async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
         """Take in messages without an answer: those with known ids are known."""
         new = [message for message in given if message.id not in known]
         if new:
-            return Taken(new=new)
+            return TakenInput(new=new)
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
         if given[-1].role == "user" and given[-1].id not in there:
             raise _forgotten(given[-1].id, thread_id)
         questions = takewhile(lambda message: message.role == "user", reversed(given))
-        return Taken(new=[], repeated=[message for message in questions if message.id in there][::-1])
+        return TakenInput(new=[], repeated=[message for message in questions if message.id in there][::-1])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]

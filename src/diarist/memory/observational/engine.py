@@ -131,11 +131,11 @@ class Engine:
                 await self._storage.delete_messages(thread_id, [row.id for row in left])
                 await window.load()
         # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
-        late = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
-        if late:
-            late = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in late]
-            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
-            window.add(late)
+        quoting = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
+        if quoting:
+            quoting = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in quoting]
+            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in quoting})
+            window.add(quoting)
         return RunMemory(self, window)
 
     async def look(self, thread_id: str, resource_id: str) -> RunMemory:
