@@ -63,7 +63,7 @@ async def read_context(
 
         no_role: Any = None  # reading calls neither the Observer nor the Reflector, so neither needs a model
         engine = Engine(storage=storage, config=config, observer=no_role, reflector=no_role, counter=counter)
-        memory = await engine.look(thread.id, thread.resource_id)
+        memory = await engine.open_read_only(thread.id, thread.resource_id)
         rows = memory.window.rows
         question = Message.user("", seq=seq_of(rows[-1]) + 1 if rows else 1)
         memory.window.add([question])  # notes of the turn before it may be due

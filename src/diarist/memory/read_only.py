@@ -32,7 +32,7 @@ class ReadOnlyDiary(DiaryProcessor):
         if context.thread_id is None or context.resource_id is None:
             return
         await state.recorder.begin(context)
-        state.memory = memory = await self._engine.look(context.thread_id, context.resource_id)
+        state.memory = memory = await self._engine.open_read_only(context.thread_id, context.resource_id)
         if (upto := state.recorder.hidden_after) is not None:
             memory.window.remove([row for row in memory.window.rows if seq_of(row) > upto])
         window = memory.window.messages()

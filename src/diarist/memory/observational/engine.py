@@ -138,8 +138,8 @@ class Engine:
             window.add(quoting)
         return RunMemory(self, window)
 
-    async def look(self, thread_id: str, resource_id: str) -> RunMemory:
-        """Open the memory of a thread for reading only. Writes nothing, and does not finish interrupted work.
+    async def open_read_only(self, thread_id: str, resource_id: str) -> RunMemory:
+        """Open the memory of a thread to read it. Writes nothing, and does not finish interrupted work.
 
         Raises StorageError.
         """

@@ -219,12 +219,12 @@ class DiaryProcessor(Processor[Any]):
     async def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
         """Report how much of the prompt was the same as in the previous one."""
         memory: RunMemory | None = args.state.memory
-        if memory is not None and args.context.thread_id is not None:
+        if memory is not None:
             log = memory.log
             entries = tuple([hash((entry.id, entry.text)) for entry in log.active])
             args.context.report.cache.append(
                 self._prompts.compare(
-                    args.context.thread_id,
+                    memory.diary.thread_id,
                     args.model.id,
                     args.request.prompt,
                     args.request.tools,

@@ -63,12 +63,10 @@ class Window:
 
     async def load(self, found: list[Message] | None = None) -> None:
         """Read the raw rows: those that the diary does not cover. ``found``: these rows, if they were read already."""
-        rows = found
-        if rows is None:
-            rows = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
+        if found is None:
+            found = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
         known = {row.id: row for row in self.rows}
-        rows = [known.get(row.id, row) for row in rows] if known else rows
-        self._set(rows)
+        self._set([known.get(row.id, row) for row in found] if known else found)
         await self.load_opener()
 
     def _set(self, rows: list[Message]) -> None:
