@@ -77,7 +77,7 @@ class OutsideTurn:
         state, inner = self._state(), self._process.storage._inner
         rows = await inner.list_messages(self._turn.thread, run_id=self.record.id)
         run = await inner.get_run(self.record.id)  # later: nobody else wrote rows before that
-        if state.memory is None or run is None or run.state != "live" or state.cuts or self.record.disturbed:
+        if state.memory is None or run is None or run.state != "live" or state.halvings or self.record.disturbed:
             return
         shown = Shown(self.record, view.prompt, state.memory.log, state.memory.window.rows, self._status)
         check_prompt(self.ledger, shown, rows)

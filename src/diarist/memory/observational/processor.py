@@ -36,7 +36,7 @@ from diarist.tools import Tool
 
 TAG = "observational-memory"
 
-_MAX_CUTS = 4
+_MAX_HALVINGS = 4
 _ROWS_WITHOUT_LOG = 40
 _CACHE_LIFETIMES = {
     "anthropic": 300,
@@ -74,7 +74,7 @@ class DiaryProcessorState:
     Attributes:
         memory: None if the call has no thread, or its diary cannot be read.
         notes: Number of system messages with the diary.
-        cuts: Number of times the window was halved because the provider rejected the prompt as too long.
+        halvings: Number of times the window was halved because the provider rejected the prompt as too long.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:
@@ -82,7 +82,7 @@ class DiaryProcessorState:
         self.listener = Listener()
         self.memory: RunMemory | None = None
         self.made_room = False
-        self.cuts = 0
+        self.halvings = 0
         self.notes = 0
 
 
@@ -154,7 +154,7 @@ class DiaryProcessor(Processor[Any]):
             rows = await self._storage.list_messages(
                 thread_id, limit=_ROWS_WITHOUT_LOG, newest_first=True, run_id=run_id
             )
-            window = newest_half(rows[::-1], (), cuts=0)
+            window = newest_half(rows[::-1], (), halvings=0)
         args.message_list.remember(window)
         state.recorder.ask_again(args.message_list, window)
 
@@ -187,7 +187,7 @@ class DiaryProcessor(Processor[Any]):
             await state.recorder.rewrite([asked])
             memory.window.add([asked])
         state.recorder.events.append(memory.send_status(args.step_number, pinned))
-        messages.remember(newest_half(memory.window.messages(), pinned, cuts=state.cuts))
+        messages.remember(newest_half(memory.window.messages(), pinned, halvings=state.halvings))
         return self._add_diary(args)
 
     def _add_diary(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
@@ -245,9 +245,9 @@ class DiaryProcessor(Processor[Any]):
             state.made_room = True
             if await state.memory.make_room(_pinned(args.context) | state.recorder.pinned):
                 return {"retry": True}
-        if state.cuts == _MAX_CUTS:
+        if state.halvings == _MAX_HALVINGS:
             return None
-        state.cuts += 1
+        state.halvings += 1
         await state.memory.report(args.error)
         return {"retry": True}
 
