@@ -26,7 +26,7 @@ from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
 from diarist.memory.semantic.hybrid import HybridSearch
-from diarist.memory.semantic.processor import RecallProcessor
+from diarist.memory.semantic.processor import SemanticRecallProcessor
 from diarist.memory.semantic.setup import Vector, semantic_index
 from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
 from diarist.memory.threads import Threads
@@ -317,7 +317,7 @@ class Memory:
             return ()
         config = self._recalls or (SemanticRecallConfig() if wanted else None)
         return (
-            RecallProcessor(
+            SemanticRecallProcessor(
                 self.semantic,
                 None if wanted is False else config,
                 self.storage,

@@ -10,7 +10,7 @@ from diarist.memory.background import Background
 from diarist.memory.history import HistoryProcessor
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import Embedding
-from diarist.memory.semantic.processor import RecallProcessor
+from diarist.memory.semantic.processor import SemanticRecallProcessor
 from diarist.memory.semantic.setup import Vector, semantic_index
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.processor import WorkingMemoryProcessor
@@ -88,7 +88,7 @@ class WorkingMemory(WorkingMemoryProcessor):
         await self._storage.close()
 
 
-class SemanticRecall(RecallProcessor):
+class SemanticRecall(SemanticRecallProcessor):
     """Shows the model messages close in meaning to the question, as ``Memory(semantic_recall=...)`` does, and embeds
     the run's messages in the background.
 

@@ -26,7 +26,7 @@ _SPARE = 4
 logger = logging.getLogger("diarist")
 
 
-class RecallProcessor(Processor[Any]):
+class SemanticRecallProcessor(Processor[Any]):
     """Puts messages close in meaning to the question into the memory note, and embeds the run's messages when it ends.
 
     Place the processor among the input processors. A failing store or embedder never fails the turn: the failure is
