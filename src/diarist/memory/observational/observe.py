@@ -143,7 +143,7 @@ async def _save(
             raise ConflictError(
                 "earlier notes in the Observer's prompt were forgotten during the call; its notes are dropped"
             )
-        if reason := transitions.refusal(log, entry, {row.run_id for row in batch.rows if row.run_id}):
+        if reason := transitions.why_rejected(log, entry, {row.run_id for row in batch.rows if row.run_id}):
             raise ConflictError(f"{reason}; the notes are dropped")
         changed = without_covered(transitions.add_observation(log, entry))
         return transitions.record_success(changed, "observation")

@@ -45,7 +45,7 @@ def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: 
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
-def refusal(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
+def why_rejected(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
     """Return the reason why the log must reject an observation; None if it may add it, or has it already.
 
     Args:
@@ -75,7 +75,7 @@ def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
     Changes nothing if the log has it already, or ``refusal`` gives a reason. A new active entry clears ``suppressed``,
     so that the Reflector may try again.
     """
-    if has_cycle(log, entry.cycle_id) or refusal(log, entry) is not None:
+    if has_cycle(log, entry.cycle_id) or why_rejected(log, entry) is not None:
         return log
     if entry.state == "buffered":
         return replace(log, entries=(*log.entries, entry))
