@@ -57,7 +57,7 @@ class Snapshot:
     sources: Mapping[str, Origin]
     hidden: frozenset[str]
     system: tuple[SystemMessage, ...]
-    contents: tuple[_Content, ...] = ()
+    contents: tuple[_MessageValues, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class FieldValues:
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _MessageValues:
     """The fields of a message. ``put_back`` restores them in the same objects, since results refer to them."""
 
     message: Message
@@ -90,7 +90,7 @@ class _Content:
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, message: Message) -> _Content:
+    def of(cls, message: Message) -> _MessageValues:
         return cls(
             message, message.id, message.role, tuple(map(FieldValues.of, message.parts)), copy_json(message.metadata)
         )
@@ -286,7 +286,7 @@ class MessageList:
             dict(self._sources),
             frozenset(self._hidden),
             tuple(self._system),
-            tuple(_Content.of(message) for message in self._messages) if contents else (),
+            tuple(_MessageValues.of(message) for message in self._messages) if contents else (),
         )
 
     def restore(self, snapshot: Snapshot) -> None:

@@ -35,7 +35,7 @@ from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
 
-Answer = TypeVar("Answer", Observed, Reflected)
+RoleAnswer = TypeVar("RoleAnswer", Observed, Reflected)
 
 
 class OutOfTimeError(ModelTimeoutError):
@@ -227,7 +227,7 @@ class ThreadDiary:
         await self.send(part, cycle.log.key)
         return result
 
-    async def call_role(self, role: Awaitable[Answer], cycle: Cycle, timeout: float | None) -> Answer:
+    async def call_role(self, role: Awaitable[RoleAnswer], cycle: Cycle, timeout: float | None) -> RoleAnswer:
         """Await a role's call; no lock and no transaction is open during it.
 
         Raises OutOfTimeError, and any error of the role.
