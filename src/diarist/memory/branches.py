@@ -15,7 +15,7 @@ from diarist.memory.divergence import BranchPlace, chain_id, divergence, may_lac
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
@@ -94,7 +94,7 @@ class Branches:
         embedding: Removes and renews the vectors of messages; None if there are none.
     """
 
-    def __init__(self, storage: Storage, counter: TokenCounter, embedding: Embedding | None = None) -> None:
+    def __init__(self, storage: Storage, counter: TokenCounter, embedding: EmbeddingJobs | None = None) -> None:
         self._storage, self._counter, self._embedding = storage, counter, embedding
 
     # -- the input of a turn

@@ -18,7 +18,7 @@ from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.branches import Branches
 from diarist.memory.run_lifecycle import RUN_TTL, Heartbeat, check_owner, end_run, open_run, unstored
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList
 from diarist.messages import FilePart, Json, Message, new_id
 from diarist.prompting import APPROVED_KEY
@@ -68,7 +68,7 @@ class RunRecorder:
         *,
         thread_wait: float = 0,
         read_only: bool = False,
-        embedding: Embedding | None = None,
+        embedding: EmbeddingJobs | None = None,
     ) -> None:
         self._storage = storage
         self._counter = counter

@@ -16,7 +16,7 @@ from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
 from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.run_recorder import RunRecorder
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorHookResult,
@@ -116,7 +116,7 @@ class DiaryProcessor(Processor[Any]):
         await_background: bool = False,
         search: Search | None = None,
         prompts: PromptHistory | None = None,
-        embedding: Embedding | None = None,
+        embedding: EmbeddingJobs | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage

@@ -11,7 +11,7 @@ from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.observational.roles.transcript import shorten
-from diarist.memory.semantic.index import MessageKey, Near, SemanticIndex, key_of
+from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Hit, Page
@@ -103,7 +103,7 @@ class HybridSearch:
             return {}
         return {key_of(hit.message): hit for hit in page.items}
 
-    async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[MessageKey, Near]:
+    async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[MessageKey, NearMessage]:
         try:
             async with asyncio.timeout(_PATIENCE if self._tolerant else None):
                 near = self._index.near(

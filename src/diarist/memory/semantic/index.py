@@ -48,7 +48,7 @@ def key_of(row: Message) -> MessageKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearMessage:
     """A message near to a text, and the number of its nearest chunk."""
 
     thread_id: str
@@ -122,7 +122,7 @@ class SemanticIndex:
         limit: int,
         threshold: float | None = None,
         filter: Filter | None = None,
-    ) -> list[Near]:
+    ) -> list[NearMessage]:
         """Return messages of a resource that are near to ``text``, nearest first. Some may have been removed since.
 
         Raises ConfigError, ModelError, StorageError.
@@ -139,26 +139,26 @@ class SemanticIndex:
         hits = await self.vectors.query(
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
-        found: dict[MessageKey, Near] = {}
+        found: dict[MessageKey, NearMessage] = {}
         for hit in hits:
             data = hit.metadata
             key = str(data["thread_id"]), str(data["message_id"])
-            found.setdefault(key, Near(*key, int(data["seq"]), int(data["chunk"]), hit.score))
+            found.setdefault(key, NearMessage(*key, int(data["seq"]), int(data["chunk"]), hit.score))
         return list(found.values())[:limit]
 
-    async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
+    async def load(self, near: NearMessage, resource_id: str, *, after: int = 0) -> list[Message]:
         """Return the message and ``after`` following ones; nothing if it is gone or belongs to another resource."""
         rows = await self._storage.list_messages(near.thread_id, after=near.seq - 1, limit=1 + after)
         if not rows or rows[0].id != near.message_id or rows[0].resource_id != resource_id:
             return []
         return rows
 
-    def excerpt(self, near: Near, row: Message) -> str:
+    def excerpt(self, near: NearMessage, row: Message) -> str:
         """Return the chunk of the row that was found by the search."""
         chunks = chunks_of(row, self._chunk_length)
         return chunks[near.chunk] if near.chunk < len(chunks) else row.text
 
-    async def discard(self, gone: Sequence[Near]) -> None:
+    async def discard(self, gone: Sequence[NearMessage]) -> None:
         """Remove vectors of deleted messages. Never raises: the next search that finds them tries again."""
         # Vectors of messages that exist stay, even if the store returned them for the wrong resource.
         try:

@@ -12,7 +12,7 @@ from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.index import MessageKey, Near, SemanticIndex, key_of
+from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
 from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
 from diarist.messages import Message
 from diarist.processors.base import ProcessInputStepArgs, Processor
@@ -115,7 +115,7 @@ class SemanticRecallProcessor(Processor[Any]):
             filter=config.filter,
         )
         recalled: list[Recalled] = []
-        gone: list[Near] = []
+        gone: list[NearMessage] = []
         for one in near:
             if len(recalled) == config.top_k:
                 break
