@@ -30,7 +30,7 @@ from diarist.processors.compose import (
     leaves,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
-from diarist.processors.hooks import SKIPPED, Hook, PipelineState, Refused, dumps
+from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState, dumps
 from diarist.processors.placement import check
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
@@ -239,8 +239,8 @@ class PipelineRun:
 def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
     try:
         return case.take(result)
-    except Refused as refused:
-        raise hook.bad_result(refused, case.step) from refused.__cause__
+    except BadHookResult as bad:
+        raise hook.bad_result(bad, case.step) from bad.__cause__
 
 
 # -- closing
