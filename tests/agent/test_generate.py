@@ -240,7 +240,13 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"max_step": 3}, "unknown options \\['max_step'\\]"),
+        ({"max_step": 3}, "unknown options \\['max_step'\\]; did you mean 'max_steps'\\?; known: thread, "),
+        ({"thread_id": "t"}, "did you mean 'thread'\\?"),
+        (
+            {"temperature": 0},
+            "unknown options \\['temperature'\\]; write model_settings=ModelSettings\\(temperature=...\\)",
+        ),
+        ({"colour": 1}, "unknown options \\['colour'\\]; known: "),
         ({"max_steps": 0}, "max_steps must be a whole number from 1 on, not 0"),
         ({"max_steps": "5"}, "max_steps must be a whole number from 1 on, not '5'"),
         ({"max_processor_retries": -1}, "max_processor_retries must be a whole number from 0 on, not -1"),
@@ -280,6 +286,8 @@ def test_impossible_options_of_an_agent_are_refused() -> None:
         ({"max_steps": "3"}, "max_steps must be a whole number from 1 on, not '3'"),
         ({"default_options": {"cancel": 1}}, "cancel must be a CancelSignal, not 1"),
         ({"default_options": [1]}, "options of a call must be a dictionary"),
+        ({"memory": Memory}, "memory must be a Memory\\(...\\), not <class"),
+        ({"memory": True}, "memory must be a Memory\\(...\\), not True"),
         ({"instructions": 5}, "Agent: instructions must be a list of texts, not 5"),
         ({"tools": "add"}, "tools must be a list of functions and Tools, or a dictionary by name, not 'add'"),
     ]

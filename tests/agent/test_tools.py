@@ -443,9 +443,15 @@ async def test_a_long_tool_loop() -> None:
     assert len(model.requests[-1].prompt.messages) == 1 + 2 * steps
 
 
-def test_timeouts_must_be_positive() -> None:
-    with pytest.raises(ConfigError, match="timeout must be positive"):
-        tool(timeout=0)(add)
+@pytest.mark.parametrize("timeout", [0, "3", True])
+def test_timeouts_are_seconds(timeout: Any) -> None:
+    with pytest.raises(ConfigError, match=f"tool 'add': timeout must be a number of seconds above 0, not {timeout!r}"):
+        tool(timeout=timeout)(add)
+
+
+def test_needs_approval_is_a_flag_or_a_function() -> None:
+    with pytest.raises(ConfigError, match="tool 'add': needs_approval must be True, False or a function, not 'no'"):
+        tool(needs_approval="no")(add)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @pytest.mark.parametrize("hook", ["process_tool_call", "process_tool_result"])
