@@ -38,6 +38,7 @@ class HookCall(ABC):
         takes_dict: The hook may return a dict.
         step: The step's number; None outside the steps.
         shown: The messages that the last processor was shown.
+        listed: The list in which it got them, ``args.messages``.
     """
 
     hook: ClassVar[str]
@@ -48,6 +49,7 @@ class HookCall(ABC):
     messages: MessageList
     step: int | None = None
     shown: tuple[Message, ...] = field(default=(), init=False)
+    listed: list[Message] = field(default_factory=list[Message], init=False)
 
     @abstractmethod
     def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
@@ -68,7 +70,8 @@ class HookCall(ABC):
                 self.messages.replace_system(items)
         match result:
             case None:
-                pass
+                if [*map(id, self.listed)] != [*map(id, self.shown)]:
+                    raise Refused("None, but it changed the list args.messages; return the list")
             case MessageList():
                 if result is not self.messages:
                     raise Refused("a MessageList that is not this run's own")
@@ -109,7 +112,7 @@ class HookCall(ABC):
         return {"messages": messages, "system_messages": self.messages.system}
 
     def _show(self, messages: list[Message]) -> list[Message]:
-        self.shown = tuple(messages)
+        self.shown, self.listed = tuple(messages), messages
         return messages
 
 
