@@ -130,6 +130,8 @@ async def test_input_forms() -> None:
         ([], "empty"),
         (7, "not int"),
         (["hi"], "message 0"),
+        ({"role": "user", "text": "x"}, "message 0: a dictionary needs role and content; it has role, text"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "a dictionary needs role and content; it has messages"),
         ([{"role": "tool", "content": "x"}], "message 0: a message of role tool needs the tool_call_id"),
         ([{"role": "user", "content": "x"}, {"role": "user", "content": None}], "message 1: content"),
         ([{"role": "user", "content": [{"type": "audio"}]}], "message 0: cannot read the content part"),
