@@ -90,7 +90,8 @@ class CallOptions(RunOptions, total=False):
             rest; ``"append"`` supersedes nothing and stores what is new at the end; ``"error"`` raises InputError.
 
     The model:
-        model, model_settings, provider_options: As for ``Agent``.
+        model, model_settings: As for ``Agent``.
+        provider_options: By provider, passed on unchanged: ``{"openai": {"reasoning_effort": "low"}}``.
         tool_choice: ``"auto"`` (default), ``"none"``, ``"required"``, or the name of a tool.
         active_tools: Names of the tools that the model may call. Default: all.
         output_type: A Pydantic model, dataclass, TypedDict or JSON schema for the answer.
