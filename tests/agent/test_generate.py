@@ -255,7 +255,10 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"max_processor_retries": True}, "max_processor_retries must be a whole number from 0 on, not True"),
         ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(.*, not {'temperature': 1}"),
         ({"provider_options": "x"}, "provider_options must be a dictionary of options by provider, not 'x'"),
-        ({"provider_options": {"openai": "x"}}, "provider_options of 'openai' must be a dictionary of options"),
+        (
+            {"provider_options": {"effort": "low"}},
+            "provider_options of 'effort' must be a dictionary, not 'low'; write {'openai': {'effort': 'low'}}",
+        ),
         ({"stop_when": 3}, "stop_when must be a function of the steps, or a list of such functions, not 3"),
         ({"stop_when": [3]}, "stop_when must be a function"),
         ({"cancel": True}, "cancel must be a CancelSignal, not True"),
