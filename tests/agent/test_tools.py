@@ -429,6 +429,22 @@ async def test_the_sync_tools_of_many_runs_do_not_wait_for_each_other() -> None:
     assert sorted(parts(result)[0].result for result in results) == list(range(50))
 
 
+@pytest.mark.parametrize(("answer", "options", "seen"), [("42", {}, "42"), ("42", {"output_type": int}, 42)])
+async def test_a_tool_that_returns_another_agents_result_gives_its_answer_only(
+    answer: str, options: Any, seen: object
+) -> None:
+    helper = Agent(model=ScriptedModel(answer), instructions="Keep this to yourself.")
+
+    async def ask(question: str) -> AgentResult[Any]:
+        """Ask the helper."""
+        return await helper.generate(question, **options)
+
+    model = ScriptedModel(ToolCall("ask", {"question": "six times seven?"}), "It is 42.")
+    result = await Agent(model=model, tools=[ask]).generate("go")
+    assert parts(result)[0].result == seen
+    assert "Keep this" not in model.requests[1].text
+
+
 async def test_one_failing_call_does_not_harm_the_others() -> None:
     calls = [ToolCall("crash"), ToolCall("add", {"a": 1, "b": 2}), ToolCall("nothing")]
     result = await Agent(model=ScriptedModel(calls, "done"), tools=[add, crash]).generate("go")
