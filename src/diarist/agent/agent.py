@@ -110,8 +110,8 @@ class Agent(Generic[DepsT]):
             text_list("Agent", "instructions", instructions)
         self.instructions = [instructions] if isinstance(instructions, str) else list(instructions)
         self.tools = tools_by_name(tools)
-        if memory is not None and not hasattr(memory, "input_processors"):
-            raise ConfigError(f"memory must be a Memory(...), not {type(memory).__name__}")
+        if memory is not None and (isinstance(memory, type) or not hasattr(memory, "input_processors")):
+            raise ConfigError(f"memory must be a Memory(...), not {memory!r}")
         self.memory = memory
         self._model_settings = ModelSettings() if model_settings is None else model_settings
         own: CallOptions = {"max_steps": max_steps}

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields, replace
+from operator import is_
 from typing import Any, ClassVar, Self, cast
 
 from diarist.chunks import Chunk, FinishReason, Usage
@@ -38,6 +39,7 @@ class HookCall(ABC):
         takes_dict: The hook may return a dict.
         step: The step's number; None outside the steps.
         shown: The messages that the last processor was shown.
+        listed: The list in which it got them, ``args.messages``.
     """
 
     hook: ClassVar[str]
@@ -48,6 +50,7 @@ class HookCall(ABC):
     messages: MessageList
     step: int | None = None
     shown: tuple[Message, ...] = field(default=(), init=False)
+    listed: list[Message] = field(default_factory=list[Message], init=False)
 
     @abstractmethod
     def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
@@ -68,7 +71,8 @@ class HookCall(ABC):
                 self.messages.replace_system(items)
         match result:
             case None:
-                pass
+                if len(self.listed) != len(self.shown) or not all(map(is_, self.listed, self.shown)):
+                    raise BadHookResult("None, but it changed the list args.messages; return the list")
             case MessageList():
                 if result is not self.messages:
                     raise BadHookResult("a MessageList that is not this run's own")
@@ -109,7 +113,7 @@ class HookCall(ABC):
         return {"messages": messages, "system_messages": self.messages.system}
 
     def _show(self, messages: list[Message]) -> list[Message]:
-        self.shown = tuple(messages)
+        self.shown, self.listed = tuple(messages), messages
         return messages
 
 
