@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("testing", "integrations"),
     ("evals",),
     ("cli",),
+    ("__main__",),
 )
 """From the bottom to the top; a module imports only from layers below its own."""
 

@@ -13,6 +13,7 @@ import diarist
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, Processor, tool
 from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
 from diarist.models import ModelEntry, resolve
+from diarist.processors import RegexFilter, Sequence
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import ScriptedModel, ToolCall
@@ -81,6 +82,18 @@ def test_agent_and_memory_show_what_they_are_made_of(tmp_path: Path) -> None:
     models = "model=['scripted/model', 'scripted/model']"
     assert repr(agent) == f"Agent('agent', {models}, tools=['get_weather'], memory={shown})"
     assert repr(Memory(storage=InMemoryStorage())) == "Memory(InMemoryStorage('memory'), last_messages=10)"
+
+
+def test_a_processor_shows_its_class_and_id() -> None:
+    assert repr(RegexFilter()) == "RegexFilter('regex-filter')"
+    assert repr(Sequence(RegexFilter(), id="clean")) == "Sequence('clean')"
+
+
+async def test_a_diary_shows_its_size() -> None:
+    memory = Memory(storage=InMemoryStorage(), observational_memory=ObservationalMemoryConfig(model="extractive"))
+    await memory.messages.save([Message.user("My flight is AZ 204.")], thread="trip")
+    log = await memory.diary.observe(thread="trip")
+    assert repr(log) == f"ObservationLog('thread:trip', generation=0, entries=1, tokens={log.tokens})"
 
 
 def test_no_repr_has_a_key_or_a_password() -> None:

@@ -316,8 +316,29 @@ def test_names_that_providers_refuse(name: str) -> None:
 
 
 def test_a_lambda_has_no_name_to_show() -> None:
-    with pytest.raises(ConfigError, match="tool name '<lambda>'"):
+    with pytest.raises(ConfigError, match=r"<lambda>.* has no name; write tool\(name=...\)"):
         as_tool(lambda: None)
+
+
+def test_a_name_without_a_keyword_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tool\(\) takes a function, not 'price'; write its options with names"):
+        tool("price")  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_a_method_decorated_in_its_class_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tool 'price' is a method; .* tools=\[obj.price\]"):
+
+        class Shop:  # pyright: ignore[reportUnusedClass]
+            @tool
+            def price(self, amount: int) -> int:
+                """Price."""
+                return amount
+
+
+def test_a_type_without_a_schema_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigError, match="use a Pydantic model, a dataclass, a TypedDict") as raised:
+        _ = tool(opaque).definition
+    assert "\n" not in str(raised.value)
 
 
 def test_objects_that_are_not_tools() -> None:

@@ -15,6 +15,12 @@ _SHOWN = 60
 _DATA = ("enum", "const", "default", "examples")
 
 
+def no_schema(error: Exception) -> str:
+    """Return one line for an error of pydantic about a type: its first sentence, and which types can be used."""
+    why = str(error).partition("\n")[0].partition(". ")[0]
+    return f"has no JSON schema; use a Pydantic model, a dataclass, a TypedDict or a built-in type: {why}"
+
+
 class JsonSchema:
     """A JSON schema. References are resolved within the schema; nothing is fetched.
 

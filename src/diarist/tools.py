@@ -26,7 +26,9 @@ from typing import (
 
 from typing_extensions import TypeVar
 
+from diarist.checks import seconds
 from diarist.exceptions import ConfigError, ToolError
+from diarist.json_schema import no_schema
 from diarist.messages import Json, copy_json
 from diarist.typed_dicts import portable
 
@@ -118,8 +120,12 @@ class Tool(Generic[DepsT]):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
-        if self.timeout is not None and self.timeout <= 0:
-            raise ConfigError(f"tool {self.name!r}: timeout must be positive, not {self.timeout!r}")
+        if self.timeout is not None:
+            seconds(f"tool {self.name!r}", "timeout", self.timeout)
+        if not isinstance(self.needs_approval, bool) and not callable(self.needs_approval):
+            raise ConfigError(
+                f"tool {self.name!r}: needs_approval must be True, False or a function, not {self.needs_approval!r}"
+            )
         if inspect.iscoroutinefunction(self.needs_approval):
             raise ConfigError(f"tool {self.name!r}: needs_approval takes a plain function, not an async one")
         if self.function is None and (self.timeout is not None or self.needs_approval is not False):
@@ -192,6 +198,11 @@ class _Signature:
                     f"tool {name!r}: parameter {parameter.name!r} is {parameter.kind.description}; "
                     "a tool takes named parameters only"
                 )
+            if parameter.name == "self" and "self" not in hints:
+                raise ConfigError(
+                    f"tool {name!r} is a method; leave it undecorated, and pass the method of an object: "
+                    f"tools=[obj.{name}]"
+                )
             hint = hints.get(parameter.name, Any)
             if _is_context(hint):
                 self._context_names.append(parameter.name)
@@ -204,9 +215,7 @@ class _Signature:
         try:
             return self._make(self._fields)
         except Exception as error:  # pydantic raises various errors for types without a schema
-            raise ConfigError(
-                f"tool {self._name!r}: parameter {self._culprit()!r} has no JSON schema: {error}"
-            ) from error
+            raise ConfigError(f"tool {self._name!r}: parameter {self._culprit()!r} {no_schema(error)}") from error
 
     def _make(self, fields: Mapping[str, tuple[Any, Any]]) -> TypeAdapter[Any]:
         from pydantic import ConfigDict, Field, TypeAdapter, create_model
@@ -319,8 +328,10 @@ def tool(
     """
 
     def make(inner: Callable[..., Any]) -> Tool[Any]:
-        own_name = name or getattr(inner, "__name__", None)
-        if own_name is None:
+        if not callable(inner):
+            raise ConfigError(f"tool() takes a function, not {inner!r}; write its options with names: @tool(name=...)")
+        own_name = name or getattr(inner, "__name__", "<lambda>")
+        if own_name == "<lambda>":
             raise ConfigError(f"tool {inner!r} has no name; write tool(name=...)(...)")
         return Tool[Any](
             name=own_name,

@@ -130,6 +130,8 @@ async def test_input_forms() -> None:
         ([], "empty"),
         (7, "not int"),
         (["hi"], "message 0"),
+        ({"role": "user", "text": "x"}, "message 0: a dictionary needs role and content; it has role, text"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "a dictionary needs role and content; it has messages"),
         ([{"role": "tool", "content": "x"}], "message 0: a message of role tool needs the tool_call_id"),
         ([{"role": "user", "content": "x"}, {"role": "user", "content": None}], "message 1: content"),
         ([{"role": "user", "content": [{"type": "audio"}]}], "message 0: cannot read the content part"),
@@ -240,14 +242,23 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"max_step": 3}, "unknown options \\['max_step'\\]"),
+        ({"max_step": 3}, "unknown options \\['max_step'\\]; did you mean 'max_steps'\\?; known: thread, "),
+        ({"thread_id": "t"}, "did you mean 'thread'\\?"),
+        (
+            {"temperature": 0},
+            "unknown options \\['temperature'\\]; write model_settings=ModelSettings\\(temperature=...\\)",
+        ),
+        ({"colour": 1}, "unknown options \\['colour'\\]; known: "),
         ({"max_steps": 0}, "max_steps must be a whole number from 1 on, not 0"),
         ({"max_steps": "5"}, "max_steps must be a whole number from 1 on, not '5'"),
         ({"max_processor_retries": -1}, "max_processor_retries must be a whole number from 0 on, not -1"),
         ({"max_processor_retries": True}, "max_processor_retries must be a whole number from 0 on, not True"),
         ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(.*, not {'temperature': 1}"),
         ({"provider_options": "x"}, "provider_options must be a dictionary of options by provider, not 'x'"),
-        ({"provider_options": {"openai": "x"}}, "provider_options of 'openai' must be a dictionary of options"),
+        (
+            {"provider_options": {"effort": "low"}},
+            "provider_options of 'effort' must be a dictionary, not 'low'; write {'openai': {'effort': 'low'}}",
+        ),
         ({"stop_when": 3}, "stop_when must be a function of the steps, or a list of such functions, not 3"),
         ({"stop_when": [3]}, "stop_when must be a function"),
         ({"cancel": True}, "cancel must be a CancelSignal, not True"),
@@ -280,6 +291,8 @@ def test_impossible_options_of_an_agent_are_refused() -> None:
         ({"max_steps": "3"}, "max_steps must be a whole number from 1 on, not '3'"),
         ({"default_options": {"cancel": 1}}, "cancel must be a CancelSignal, not 1"),
         ({"default_options": [1]}, "options of a call must be a dictionary"),
+        ({"memory": Memory}, "memory must be a Memory\\(...\\), not <class"),
+        ({"memory": True}, "memory must be a Memory\\(...\\), not True"),
         ({"instructions": 5}, "Agent: instructions must be a list of texts, not 5"),
         ({"tools": "add"}, "tools must be a list of functions and Tools, or a dictionary by name, not 'add'"),
     ]

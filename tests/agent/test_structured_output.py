@@ -187,8 +187,9 @@ async def test_a_type_without_a_schema_is_refused_before_the_call() -> None:
         pass
 
     model = ScriptedModel("never")
-    with pytest.raises(ConfigError, match=r"output_type .*Odd.* has no JSON schema"):
+    with pytest.raises(ConfigError, match=r"output_type .*Odd.* has no JSON schema; use a Pydantic model") as raised:
         await Agent(model=model).generate("hi", output_type=Odd)
+    assert "\n" not in str(raised.value)
     assert model.requests == []
 
 

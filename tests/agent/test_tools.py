@@ -429,6 +429,22 @@ async def test_the_sync_tools_of_many_runs_do_not_wait_for_each_other() -> None:
     assert sorted(parts(result)[0].result for result in results) == list(range(50))
 
 
+@pytest.mark.parametrize(("answer", "options", "seen"), [("42", {}, "42"), ("42", {"output_type": int}, 42)])
+async def test_a_tool_that_returns_another_agents_result_gives_its_answer_only(
+    answer: str, options: Any, seen: object
+) -> None:
+    helper = Agent(model=ScriptedModel(answer), instructions="Keep this to yourself.")
+
+    async def ask(question: str) -> AgentResult[Any]:
+        """Ask the helper."""
+        return await helper.generate(question, **options)
+
+    model = ScriptedModel(ToolCall("ask", {"question": "six times seven?"}), "It is 42.")
+    result = await Agent(model=model, tools=[ask]).generate("go")
+    assert parts(result)[0].result == seen
+    assert "Keep this" not in model.requests[1].text
+
+
 async def test_one_failing_call_does_not_harm_the_others() -> None:
     calls = [ToolCall("crash"), ToolCall("add", {"a": 1, "b": 2}), ToolCall("nothing")]
     result = await Agent(model=ScriptedModel(calls, "done"), tools=[add, crash]).generate("go")
@@ -443,9 +459,15 @@ async def test_a_long_tool_loop() -> None:
     assert len(model.requests[-1].prompt.messages) == 1 + 2 * steps
 
 
-def test_timeouts_must_be_positive() -> None:
-    with pytest.raises(ConfigError, match="timeout must be positive"):
-        tool(timeout=0)(add)
+@pytest.mark.parametrize("timeout", [0, "3", True])
+def test_timeouts_are_seconds(timeout: Any) -> None:
+    with pytest.raises(ConfigError, match=f"tool 'add': timeout must be a number of seconds above 0, not {timeout!r}"):
+        tool(timeout=timeout)(add)
+
+
+def test_needs_approval_is_a_flag_or_a_function() -> None:
+    with pytest.raises(ConfigError, match="tool 'add': needs_approval must be True, False or a function, not 'no'"):
+        tool(needs_approval="no")(add)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @pytest.mark.parametrize("hook", ["process_tool_call", "process_tool_result"])

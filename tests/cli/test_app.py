@@ -25,6 +25,16 @@ def test_the_version_is_the_packages():
     assert result.stdout == f"diarist {version('diarist')}\n"
 
 
+def test_the_package_runs_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "diarist", "--help"], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("Usage: python -m diarist [OPTIONS] COMMAND")
+
+
+def test_arguments_are_named_as_in_the_docs():
+    for command in ("observe", "export", "import"):
+        assert "FILE" in CliRunner().invoke(app, [command, "--help"]).output.splitlines()[0]
+
+
 def test_an_unknown_command_is_a_usage_error():
     assert CliRunner().invoke(app, ["remember"]).exit_code == 2
 

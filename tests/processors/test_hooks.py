@@ -241,7 +241,6 @@ async def test_editing_the_arguments_in_place_does_not_leak_into_later_steps() -
         def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
             args.tools.clear()
             args.provider_options["openai"]["n"] = 2
-            args.messages.clear()
             assert args.active_tools is not None
             args.active_tools.clear()
 

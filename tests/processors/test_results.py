@@ -145,6 +145,13 @@ async def test_returning_the_list_of_the_args_after_editing_it() -> None:
     assert sent(model) == ["I", "two", "one"]
 
 
+@pytest.mark.parametrize("hook", [*INPUT, *OUTPUT])
+async def test_a_changed_list_that_is_not_returned_is_refused(hook: str) -> None:
+    says = f"'returns' returned from {hook}.*: None, but it changed the list args.messages; return the list"
+    with pytest.raises(ProcessorResultError, match=says):
+        await run(returning(hook, lambda args: args.messages.append(Message.user("lost"))))
+
+
 async def test_editing_a_messages_parts_in_place_is_enough() -> None:
     def edit(args: Any) -> None:
         args.messages[0].parts[0] = TextPart(text="edited")

@@ -37,6 +37,22 @@ class Careless(Judge):
     on_error = "contnue"  # type: ignore[assignment]
 
 
+class OtherFramework(Processor[Any]):
+    def process_output_step(self, messages: Any, abort: Any) -> None: ...  # type: ignore[override]
+
+
+class Static(Processor[Any]):
+    @staticmethod
+    def process_input(args: Any, *, verbose: bool = False) -> None: ...  # type: ignore[override]
+
+
+@processor.tool_result
+def without_args() -> None: ...
+
+
+def plain_function(args: Any) -> None: ...
+
+
 def on_the_object() -> Processor[Any]:
     guard = Judge()
     guard.process_input = lambda args: args.abort("no")  # type: ignore[method-assign]
@@ -55,6 +71,12 @@ REMEDY = "put it into processors="
     [
         ({"processors": [Typo()]}, "'typo' has a method process_ouput_step.* is process_output_step meant"),
         ({"processors": [Sequence(Judge(), Typo())]}, "'typo' has a method process_ouput_step"),
+        (
+            {"processors": [OtherFramework()]},
+            r"process_output_step of processor 'other-framework' must take one argument, args, not .messages",
+        ),
+        ({"processors": [without_args]}, r"process_tool_result of processor 'without-args' .* args, not \(\)"),
+        ({"processors": [plain_function]}, "<function plain_function.*decorate it, such as with @processor.input_step"),
         ({"processors": [Nothing()]}, "'nothing' has no hook.* override one of process_input, "),
         ({"output_processors": [Nothing()]}, "'nothing' has no hook"),
         (
@@ -112,7 +134,7 @@ HELD = Holds()
 @pytest.mark.parametrize(
     "lists",
     [
-        {"processors": [Helpers(), Errors(), HoldsAlone(), Holds()]},
+        {"processors": [Helpers(), Errors(), HoldsAlone(), Holds(), Static()]},
         {"input_processors": [Both()]},
         {"input_processors": [Errors()], "output_processors": [HoldsAlone()]},
         {"input_processors": [TWICE], "output_processors": [TWICE]},

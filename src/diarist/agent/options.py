@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
 
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
-from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
+from diarist.processors.base import Processor, StepResult
+from diarist.processors.builtin.steps import StepFunction
 from diarist.processors.setup import checked_provider_options
 from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
 from diarist.storage.records import Thread, thread_and_resource
-
-PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
 
 StopWhen = Callable[[list[StepResult]], bool]
 """Takes the steps so far, the newest last; returns True to end the run after this step."""
@@ -59,7 +59,7 @@ class RunOptions(TypedDict, total=False):
     active_tools: Sequence[str]
     max_steps: int
     max_processor_retries: int
-    prepare_step: PrepareStep
+    prepare_step: StepFunction
     input_processors: Processors
     output_processors: Processors
     error_processors: Processors
@@ -89,7 +89,8 @@ class CallOptions(RunOptions, total=False):
             rest; ``"append"`` supersedes nothing and stores what is new at the end; ``"error"`` raises InputError.
 
     The model:
-        model, model_settings, provider_options: As for ``Agent``.
+        model, model_settings: As for ``Agent``.
+        provider_options: By provider, passed on unchanged: ``{"openai": {"reasoning_effort": "low"}}``.
         tool_choice: ``"auto"`` (default), ``"none"``, ``"required"``, or the name of a tool.
         active_tools: Names of the tools that the model may call. Default: all.
         output_type: A Pydantic model, dataclass, TypedDict or JSON schema for the answer.
@@ -145,11 +146,19 @@ def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
     """Return the call's options over the defaults; None counts as not given. Raises ConfigError."""
     if not isinstance(cast(Any, call), Mapping):
         raise ConfigError(f"options of a call must be a dictionary, not {call!r}")
-    if unknown := call.keys() - CallOptions.__annotations__.keys():
-        raise ConfigError(f"unknown options {sorted(unknown)}; known: {', '.join(CallOptions.__annotations__)}")
+    known = CallOptions.__annotations__
+    if unknown := sorted(call.keys() - known.keys()):
+        raise ConfigError(f"unknown options {unknown}{_remedy(unknown[0])}; known: {', '.join(known)}")
     given = {name: value for name, value in call.items() if value is not None}
     check_options(given)
     return cast(CallOptions, {**defaults, **given})
+
+
+def _remedy(unknown: str) -> str:
+    if unknown in ModelSettings.__annotations__:
+        return f"; write model_settings=ModelSettings({unknown}=...)"
+    near = get_close_matches(unknown, CallOptions.__annotations__, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_options(options: Mapping[str, Any]) -> None:

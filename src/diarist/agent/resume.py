@@ -77,7 +77,7 @@ def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPar
     if missing := [name for name in approved if name not in tools]:
         raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
     if unknown := answers.keys() - calls.keys():
-        known = ", ".join(calls) or "none"
+        known = ", ".join(calls) or "none; pass thread=, or without memory of=, the result of the run that stopped"
         raise InputError(f"no tool call {sorted(unknown)} waits for approval; waiting: {known}")
     for call_id, answer in answers.items():
         call = calls[call_id]

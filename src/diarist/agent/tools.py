@@ -9,9 +9,10 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from diarist.agent.held_output import result_chunk
+from diarist.agent.result import AgentResult
 from diarist.chunks import Chunk
 from diarist.concurrency import being_cancelled, gather_or_cancel
 from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
@@ -187,7 +188,13 @@ def _fail(call: ToolPart, error: BaseException) -> None:
 
 
 def plain(value: Any) -> Json:
-    """Return a tool's return value as JSON: models and dataclasses become dictionaries. Raises ToolError."""
+    """Return a tool's return value as JSON: models and dataclasses become dictionaries. Raises ToolError.
+
+    Of another agent's result only the answer is returned: the rest has prompts that the model must not see.
+    """
+    if isinstance(value, AgentResult):
+        inner = cast(AgentResult[Any], value)
+        value = inner.text if inner.output is None else inner.output
     if value is None or isinstance(value, str | int | float | bool):
         return value
     from pydantic_core import PydanticSerializationError, to_jsonable_python

@@ -116,6 +116,7 @@ def observe(
     file: Annotated[
         Path,
         typer.Argument(
+            metavar="FILE",
             show_default=False,
             help="An export of ChatGPT or Claude.ai; a session of Claude Code, Codex or Gemini CLI; messages of "
             "OpenAI, LangChain or Pydantic AI (JSON or JSON lines); plain {role, content, created_at} lines; LoCoMo's "
@@ -240,7 +241,9 @@ _Database = Annotated[
 @app.command(short_help="Write threads to a file, as JSON lines.")
 def export(
     database: _Database,
-    file: Annotated[Path, typer.Argument(show_default=False, help="The file to write; - for standard output.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", show_default=False, help="The file to write; - for standard output.")
+    ],
     thread: Annotated[str | None, typer.Option(metavar="ID", help="Only this thread.")] = None,
     resource: Annotated[str | None, typer.Option(metavar="ID", help="Only threads and data of this resource.")] = None,
 ) -> None:
@@ -260,6 +263,7 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
+            metavar="FILE",
             show_default=False,
             help="A file from 'diarist export'; conversations in a format of 'diarist observe' (exports of ChatGPT and "
             "Claude.ai, sessions, messages of other libraries); or Mastra's SQLite or libSQL database. - for standard "

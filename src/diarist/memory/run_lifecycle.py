@@ -64,7 +64,8 @@ async def open_run(
             if left <= 0:
                 raise ThreadBusyError(
                     f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
-                    f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat)"
+                    f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat); if that "
+                    "run itself makes this call, as in a tool, use another thread or read_only=True"
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)

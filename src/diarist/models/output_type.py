@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from diarist.exceptions import ConfigError, InputError
-from diarist.json_schema import JsonSchema
+from diarist.json_schema import JsonSchema, no_schema
 from diarist.messages import Json
 from diarist.models.base import OutputSchema
 from diarist.typed_dicts import portable
@@ -40,7 +40,7 @@ class OutputType:
         try:
             schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises various errors for types without a schema
-            raise ConfigError(f"output_type {self._of!r} has no JSON schema: {error}") from error
+            raise ConfigError(f"output_type {self._of!r} {no_schema(error)}") from error
         self.schema = OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
     @classmethod

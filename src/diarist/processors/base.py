@@ -381,6 +381,9 @@ class Processor(Generic[D, S]):
         if "edits_in_place" not in cls.__dict__:
             cls.edits_in_place = True
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
     def handles(self, hook: str) -> bool:
         """Return True if this processor has the hook of that name."""
         return getattr(type(self), hook) is not getattr(Processor, hook)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, cast
 
 from diarist.exceptions import ConfigError
@@ -31,12 +33,16 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
     """Return the processors of a list.
 
     Raises ConfigError for an object that is no processor, two processors with the same id, two that store the run, a
-    misspelt hook, a hook that is set on an object, or an unknown ``on_error``.
+    misspelt hook, a hook with other parameters than ``args``, a hook that is set on an object, or an unknown
+    ``on_error``.
     """
     seen: set[str] = set()
     for processor in processors:
         if not isinstance(processor, Processor):
-            raise ConfigError(f"{list_name}: {processor!r} is no processor; subclass Processor and pass an instance")
+            remedy = "subclass Processor and pass an instance"
+            if inspect.isfunction(processor):
+                remedy = "decorate it, such as with @processor.input_step"
+            raise ConfigError(f"{list_name}: {processor!r} is no processor; {remedy}")
     for processor in leaves(processors):
         if processor.id in seen:
             raise ConfigError(f"{list_name}: two processors have the id {processor.id!r}; give one another id")
@@ -55,6 +61,11 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
             name, meant = misspelt
             raise ConfigError(
                 f"{who} has a method {name}, which is no hook; is {meant} meant? If not, give it another name"
+            )
+        if uncallable := _uncallable(type(processor)):
+            hook, parameters = uncallable
+            raise ConfigError(
+                f"{list_name}: {hook} of processor {processor.id!r} must take one argument, args, not {parameters}"
             )
     if len(storing := [repr(processor.id) for processor in leaves(processors) if processor.stores_run]) > 1:
         raise ConfigError(
@@ -117,4 +128,21 @@ def _misspelt(kind: type[Processor[Any]]) -> tuple[str, str] | None:
             continue
         if found := get_close_matches(name.removeprefix("process_"), short, n=1, cutoff=_SO_CLOSE):
             return name, short[found[0]]
+    return None
+
+
+@lru_cache(maxsize=512)
+def _uncallable(kind: type[Processor[Any]]) -> tuple[str, str] | None:
+    """Return a hook that cannot be called with one argument, and its parameters; None if there is none."""
+    for hook in HOOKS:
+        own = inspect.getattr_static(kind, hook)
+        if own is getattr(Processor, hook) or not isinstance(own, FunctionType | staticmethod):
+            continue
+        signature = inspect.signature(getattr(kind, hook))
+        own_object = () if isinstance(own, staticmethod) else (None,)
+        try:
+            signature.bind(*own_object, None)
+        except TypeError:
+            parameters = list(signature.parameters.values())[len(own_object) :]
+            return hook, str(signature.replace(parameters=parameters, return_annotation=signature.empty))
     return None

@@ -106,7 +106,11 @@ def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     for provider, options in cast(Mapping[str, Any], value).items():
         if not isinstance(options, Mapping):
-            raise ConfigError(f"provider_options of {provider!r} must be a dictionary of options, not {options!r}")
+            example = {"openai": {provider: options}}
+            raise ConfigError(
+                f"provider_options of {provider!r} must be a dictionary, not {options!r}; write {example} with your "
+                "provider's name"
+            )
         out[provider] = dict(cast(Mapping[str, Any], options))
     return out
 

@@ -391,6 +391,10 @@ class ObservationLog:
         """The newest suggestion for the assistant's next response; None if there is none."""
         return self.hints.suggested_response
 
+    def __repr__(self) -> str:
+        shown = f"generation={self.generation}, entries={len(self.entries)}, tokens={self.tokens}"
+        return f"ObservationLog({self.key!r}, {shown})"
+
     def _repr_html_(self) -> str:
         """Return the diary as a table, for notebooks."""
         caption = f"Diary of {self.key}: {self.tokens:,} tokens, generation {self.generation}"

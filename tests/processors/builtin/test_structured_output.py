@@ -100,7 +100,7 @@ async def test_a_json_schema_is_accepted() -> None:
 
 async def test_a_missing_model_is_a_clear_error() -> None:
     agent = Agent(model=ScriptedModel("Rome."), output_processors=[StructuredOutput(Trip)])
-    with pytest.raises((ConfigError, ProcessorError), match="put it into input_processors too"):
+    with pytest.raises((ConfigError, ProcessorError), match=r"pass model=, or put it into processors="):
         await agent.generate("Where?")
 
 

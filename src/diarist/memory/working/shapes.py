@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from diarist.exceptions import ConfigError, InputError
-from diarist.json_schema import JsonSchema
+from diarist.json_schema import JsonSchema, no_schema
 from diarist.memory.working.config import DEFAULT_TEMPLATE, WorkingMemoryConfig
 from diarist.memory.working.prompts import load_prompt
 from diarist.memory.working.store import merge, object_of
@@ -112,7 +112,7 @@ class ObjectShape(Shape):
         try:
             self._schema: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else self._adapter.json_schema()
         except Exception as error:  # pydantic raises various errors for types without a schema
-            raise ConfigError(f"working_memory.schema {self._type!r} has no JSON schema: {error}") from error
+            raise ConfigError(f"working_memory.schema {self._type!r} {no_schema(error)}") from error
         self._checker = JsonSchema(self._schema, partial=True)
         if self._type is None and (wrong := next(self._checker.faults(), None)):
             raise ConfigError(f"working_memory.schema: {wrong}")

@@ -91,7 +91,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         """Convert the answer."""
         model: Model | None = self._model or args.state.get("model")
         if model is None:
-            raise ConfigError("StructuredOutput: pass model, or put it into input_processors too")
+            raise ConfigError("StructuredOutput: pass model=, or put it into processors= instead of output_processors=")
         try:
             value = await self._convert(args.result.text, model, args)
         except InputError as error:
