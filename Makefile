@@ -28,7 +28,7 @@ test-all: $(READY) ## The same, then the slow tests and the adapters, as continu
 	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"
 
 test-slow: $(READY) ## Run the slow tests only
-	@$(CLOCK); $(PYTEST) -m slow $(ARGS)
+	@$(CLOCK); $(PYTEST) -m slow $(ARGS) $$(grep -rl "mark\.slow" tests --include="test_*.py")
 
 # Each framework has an environment of its own: in one for all of them, pip would go back to old versions silently.
 NAME ?= pydantic_ai langchain openai_agents strands llama_index google_adk agent_framework

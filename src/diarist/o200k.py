@@ -65,7 +65,7 @@ class O200k:
 
     def __init__(self) -> None:
         self.rank, self._joined = _read()
-        self._pieces, self._words = _Kept(self._of_piece), _Kept(self._of_word)
+        self._pieces, self._words = _CountCache(self._of_piece), _CountCache(self._of_word)
 
     def count(self, text: str) -> int:
         """Return the number of tokens. A lone surrogate counts as U+FFFD."""
@@ -97,7 +97,7 @@ class O200k:
         return sum(map(self._pieces.__getitem__, parts)) if len(parts) > 1 else _count(piece.encode(), self.rank)
 
 
-class _Kept(dict[str, int]):
+class _CountCache(dict[str, int]):
     """Token counts of texts, made by ``count`` and kept. It forgets all when they take more than 4 MB."""
 
     def __init__(self, count: Callable[[str], int]) -> None:

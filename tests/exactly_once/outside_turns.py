@@ -8,7 +8,7 @@ from typing import Any
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import InputError, StorageError
-from diarist.memory.observational.processor import RunState
+from diarist.memory.observational.processor import DiaryProcessorState
 from diarist.memory.turn import TurnView
 from diarist.messages import Message, Part, TextPart
 from diarist.run_context import Outcome
@@ -77,9 +77,9 @@ class OutsideTurn:
         state, inner = self._state(), self._process.storage._inner
         rows = await inner.list_messages(self._turn.thread, run_id=self.record.id)
         run = await inner.get_run(self.record.id)  # later: nobody else wrote rows before that
-        if state.turn is None or run is None or run.state != "live" or state.cuts or self.record.disturbed:
+        if state.memory is None or run is None or run.state != "live" or state.halvings or self.record.disturbed:
             return
-        shown = Shown(self.record, view.prompt, state.turn.log, state.turn.window.rows, self._status)
+        shown = Shown(self.record, view.prompt, state.memory.log, state.memory.window.rows, self._status)
         check_prompt(self.ledger, shown, rows)
 
     async def _answer(self, words: int | None) -> None:
@@ -109,6 +109,6 @@ class OutsideTurn:
         if event.type == "data-om-status":
             self._status = event.data
 
-    def _state(self) -> RunState:
+    def _state(self) -> DiaryProcessorState:
         """The state of the diary's processor: the checks compare the prompt with the rows and notes behind it."""
-        return next(s for s in self._memory._pipeline.state._states.values() if isinstance(s, RunState))
+        return next(s for s in self._memory._pipeline.state._states.values() if isinstance(s, DiaryProcessorState))

@@ -166,11 +166,17 @@ class RunningTurn:
     async def _show(self) -> None:
         """The model gets its prompt."""
         prompt = build_prompt(self._list.system, self._list.messages)
-        memory = self._common["state"].turn
+        memory = self._common["state"].memory
         status = [chunk.data for chunk in self._writer.drain() if getattr(chunk, "type", "") == "data-om-status"]
         rows = await self._process.storage._inner.list_messages(self._turn.thread, run_id=self.record.id)
         run = await self._process.storage._inner.get_run(self.record.id)  # later: nobody else wrote rows before that
-        if memory is None or run is None or run.state != "live" or self._common["state"].cuts or self.record.disturbed:
+        if (
+            memory is None
+            or run is None
+            or run.state != "live"
+            or self._common["state"].halvings
+            or self.record.disturbed
+        ):
             return
         shown = Shown(self.record, prompt, memory.log, memory.window.rows, status[-1] if status else {})
         self.ledger.log(f"  {self.record.id} is shown", [m.message_id for m in prompt if m.role != "system"])

@@ -57,6 +57,14 @@ async def test_the_sources_of_a_reflection_are_those_of_all_it_replaced(memory: 
     assert ids(await memory.diary.sources(first.id, thread="t")) == ["m1", "m2"]
 
 
+async def test_a_log_does_not_grow_with_what_was_condensed(storage: Storage, memory: Memory) -> None:
+    for start in range(1, 16, 4):
+        await told(memory, range(start, start + 4))
+        log = await memory.diary.reflect(thread="t", guidance="keep all")
+    assert [(source.first_seq, source.last_seq) for entry in log.entries for source in entry.sources] == [(1, 16)]
+    assert await raw_rows(storage) == []
+
+
 async def test_sources_come_in_pages(memory: Memory) -> None:
     await told(memory, range(1, 10))
     log = await memory.diary.reflect(thread="t", guidance="keep all")

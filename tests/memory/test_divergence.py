@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from diarist import Message
-from diarist.memory.divergence import Divergence, Place, chain_id, divergence
+from diarist.memory.divergence import BranchPlace, Divergence, chain_id, divergence
 from diarist.messages import CUT_KEY, FilePart, Part, ReasoningPart, Role, TextPart, ToolPart
 from diarist.storage import Forgotten
 
@@ -98,11 +98,11 @@ def test_what_is_known(given: str, branch: str, known: int, is_unknown: bool) ->
 
 
 def test_a_forgotten_message_may_be_kept_or_dropped_by_the_client() -> None:
-    branch: list[Place] = [*said("Aa"), Forgotten(3, "x", "user"), Forgotten(4, "y", "assistant"), *said("Cc")]
+    branch: list[BranchPlace] = [*said("Aa"), Forgotten(3, "x", "user"), Forgotten(4, "y", "assistant"), *said("Cc")]
     for given in ("AaBbCcD", "AaCcD", "AabCcD", "AaBCcD"):
         assert divergence(said(given), branch).new == 1
     assert divergence(said("AaBbC"), branch) == Divergence(5, 0, 2)
-    at_the_end: list[Place] = [*said("Aa"), Forgotten(3, "x", "user")]
+    at_the_end: list[BranchPlace] = [*said("Aa"), Forgotten(3, "x", "user")]
     assert divergence(said("AaB"), at_the_end) == Divergence(3, 1, 1)  # a new question
 
 

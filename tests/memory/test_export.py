@@ -361,6 +361,12 @@ async def test_threads_of_another_resource_are_refused_if_asked() -> None:
             r"line 2: .*metadata\['n'\] is not JSON",
         ),
         (lambda lines: [lines[0], lines[1].replace("{}", "[]"), *lines[2:]], "line 2: not a thread: metadata"),
+        (
+            lambda lines: [
+                line.replace('"digest": "', '"digest": "x').replace('"digest":"', '"digest":"x') for line in lines
+            ],
+            "a digest that is not hexadecimal: 'x",
+        ),
     ],
 )
 async def test_an_incomplete_export_is_refused(change: Any, said: str) -> None:

@@ -281,6 +281,31 @@ async def test_unfinished_work_of_a_stopped_worker_is_queued_again(
         assert noted(await memory.diary.get(thread="trip"))
 
 
+@asynccontextmanager
+async def outage(postgres_server: str) -> AsyncGenerator[None]:
+    """Ends all connections of the database, and accepts none in the block."""
+    await fetch(postgres_server, "ALTER DATABASE app ALLOW_CONNECTIONS false")
+    try:
+        await fetch(postgres_server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'")
+        yield
+    finally:
+        await fetch(postgres_server, "ALTER DATABASE app ALLOW_CONNECTIONS true")
+
+
+@pytest.mark.slow
+async def test_a_worker_stops_amid_an_outage_of_its_database(
+    workers: Workers, postgres_server: str, postgres_url: str, openai_server: OpenAIServer
+) -> None:
+    openai_server.will(Hang())
+    worker = workers.start("--grace", "0")
+    async with memory_of(postgres_url) as memory:
+        await talk(agent_of(memory), 5)
+        await openai_server.came()
+        async with outage(postgres_server):
+            worker.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(worker.wait, 120) == 0
+
+
 @pytest.mark.slow
 async def test_a_worker_outlives_an_outage_of_its_database(
     workers: Workers, postgres_server: str, postgres_url: str, openai_server: OpenAIServer
@@ -291,12 +316,8 @@ async def test_a_worker_outlives_an_outage_of_its_database(
         agent = agent_of(memory)
         await talk(agent, 5)
         await until(lambda: idle_with_notes(memory, postgres_url))
-        await fetch(postgres_server, "ALTER DATABASE app ALLOW_CONNECTIONS false")
-        try:
-            await fetch(postgres_server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'")
+        async with outage(postgres_server):
             await until(lambda: workers.has_said("trying again"))
-        finally:
-            await fetch(postgres_server, "ALTER DATABASE app ALLOW_CONNECTIONS true")
         await talk(agent, 5, thread="second")
         await until(lambda: idle_with_notes(memory, postgres_url, "second"))
         assert worker.poll() is None

@@ -7,7 +7,8 @@ from typing import Literal
 
 import pytest
 
-from diarist import Agent, Memory
+from diarist import Agent, Memory, ObservationalMemoryConfig, ObservationConfig
+from diarist.memory.observational.jobs import Job
 from diarist.storage import InMemoryStorage
 from tests.memory.diary_kit import keeping_diary, message, told
 from tests.scenarios.kit import answering
@@ -113,3 +114,36 @@ async def test_a_message_was_gone_and_then_the_thread(storage: Dying, memory: Me
     await memory.threads.delete("t")
     await begin(memory, lines)
     await assert_kept(memory)
+
+
+class Waiting:
+    """A queue whose worker comes later, and runs each job once."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    async def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    async def run(self, work: Callable[[Job], Awaitable[bool]], *, concurrency: int, grace: float) -> None:
+        for job in self.jobs:
+            assert await work(job)
+
+
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+async def test_a_worker_does_not_note_words_of_another_resource(scope: Literal["thread", "resource"]) -> None:
+    """The thread of a waiting job was deleted, and another resource created one with its id."""
+    storage, queue = InMemoryStorage(), Waiting()
+    small = ObservationConfig(message_tokens=100, buffer_tokens=20)
+    diary = ObservationalMemoryConfig(scope=scope, model="extractive", observation=small)
+    memory = Memory(storage=storage, observational_memory=diary, queue=queue)
+    agent = Agent(model=answering(), memory=memory)
+    for number in (1, 3):
+        await agent.generate(message(number).text, thread="t", resource="ada")
+    await memory.settled()
+    assert [job for job in queue.jobs if not job.others]
+    await memory.threads.delete("t")
+    await memory.messages.save([message(number) for number in range(5, 9)], thread="t", resource="grace")
+    await memory.run_worker()
+    logs = [await storage.get_log(key) for key in ("thread:t", "resource:ada", "resource:grace")]
+    assert not any(log.entries for log in logs if log is not None)

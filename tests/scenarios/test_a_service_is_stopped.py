@@ -1,4 +1,4 @@
-"""A service under uvicorn that is told to stop: nothing is lost, and no file holds what is forgotten."""
+"""A service under uvicorn: nothing is lost when it is told to stop, and a client that leaves frees its thread."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
 
 from diarist import Memory, ObservationalMemoryConfig
 from diarist.storage import SQLiteStorage
+from tests.loopback.fixtures import *  # noqa: F403
+from tests.loopback.openai_server import OpenAIServer
+from tests.loopback.server import Answer, Hang
 
 RECIPE = Path(__file__).parents[2] / "docs" / "howto" / "serve-with-fastapi.md"
 _APP = re.compile(r"<!-- file: app.py -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -75,6 +80,8 @@ async def lifespan(app):
 app = Starlette(routes=[Route("/ask", ask), Route("/stream", stream)], lifespan=lifespan)
 """
 
+HEADERS = {"content-type": "application/json", "x-user": "ada"}
+
 
 class Service:
     """An application in a uvicorn process of its own."""
@@ -103,8 +110,13 @@ class Service:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer, as it is read."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json", "x-user": "ada"}
-        return urlopen(Request(self.url + path, data=data, headers=headers, method=method))
+        return urlopen(Request(self.url + path, data=data, headers=HEADERS, method=method))
+
+    def begin(self, path: str, body: Any) -> HTTPConnection:
+        """Send a request without waiting for its answer."""
+        connection = HTTPConnection(urlsplit(self.url).netloc)
+        connection.request("POST", path, json.dumps(body), HEADERS)
+        return connection
 
     def json(self, method: str, path: str, body: Any = None) -> Any:
         with self.ask(method, path, body) as answer:
@@ -129,6 +141,20 @@ def recipe(tmp_path: Path) -> Iterator[Service]:
     found = _APP.search(RECIPE.read_text(encoding="utf-8"))
     assert found is not None
     service = Service(tmp_path, found[1])
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def recipe_with_model(
+    tmp_path: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Service]:
+    """The recipe with the model that its comment names."""
+    monkeypatch.setenv("OPENAI_BASE_URL", openai_server.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    found = _APP.search(RECIPE.read_text(encoding="utf-8"))
+    assert found is not None
+    service = Service(tmp_path, found[1].replace('model=ScriptedModel(lambda request: "Noted.")', 'model="openai/m"'))
     yield service
     service.close()
 
@@ -159,6 +185,21 @@ def test_the_recipe(recipe: Service, tmp_path: Path) -> None:
     assert database_files(tmp_path) == ["memory.db"]
     data = (tmp_path / "memory.db").read_bytes()
     assert [n for n in range(3) if f"zanzibar{n}".encode() in data] == [0, 2]
+
+
+@pytest.mark.parametrize("answer", [Hang(), Answer(text=["Once "], then="hang")], ids=["before", "after"])
+async def test_a_client_that_leaves_a_stream_ends_its_run(
+    recipe_with_model: Service, openai_server: OpenAIServer, answer: Hang | Answer
+) -> None:
+    """Before its first text as well as after it."""
+    openai_server.will(answer)
+    connection = recipe_with_model.begin("/threads/trip/stream", {"text": "Tell me."})
+    await openai_server.came()
+    if isinstance(answer, Answer):
+        assert connection.getresponse().read(5) == b"Once "
+    connection.close()
+    await openai_server.client_left()
+    assert recipe_with_model.json("POST", "/threads/trip", {"text": "Are you there?"}) == {"text": "ok"}
 
 
 async def test_running_requests_and_background_work_are_finished(slow_service: Service, tmp_path: Path) -> None:

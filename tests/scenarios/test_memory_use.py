@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory, Processor, Tool
-from diarist.memory.observational.engine import Turn
+from diarist.memory.observational.engine import RunMemory
 from diarist.models.base import ModelRequest
 from diarist.run_context import RunContext
 from diarist.storage import SQLiteStorage, Storage
@@ -35,7 +35,7 @@ def without_collector() -> Iterator[None]:
 
 def runs_alive() -> int:
     """Return the number of run objects that are still referenced, without collecting garbage."""
-    return sum(isinstance(each, RunContext | Turn) for each in gc.get_objects())
+    return sum(isinstance(each, RunContext | RunMemory) for each in gc.get_objects())
 
 
 class Block(Processor[Any]):

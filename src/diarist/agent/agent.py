@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
 
-from diarist.agent.loop import Run
+from diarist.agent.loop import AgentRun
 from diarist.agent.options import (
     MEMORY_OPTIONS,
     CallOptions,
@@ -312,7 +312,7 @@ class Agent(Generic[DepsT]):
         of: AgentResult[Any] | None,
         input: MessageInput | None,
         options: CallOptions,
-    ) -> Run:
+    ) -> AgentRun:
         answers = check_approvals(approvals)
         if not isinstance(of, AgentResult | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"of must be the result of the run that stopped, not {type(of).__name__}")
@@ -324,7 +324,7 @@ class Agent(Generic[DepsT]):
         run.context.edits_in_place = True  # answers change the messages of the waiting calls
         return run
 
-    def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> Run:
+    def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> AgentRun:
         options = merge_options(self._defaults, call)
         pipeline, judged = self._pipeline(options)
         messages = MessageList(self.instructions)
@@ -364,7 +364,7 @@ class Agent(Generic[DepsT]):
             provider_options=checked_provider_options(options.get("provider_options", {})),
             structured_output=output_type.schema if output_type else None,
         )
-        return Run(
+        return AgentRun(
             context=context,
             pipeline=pipeline.start(context),
             setup=setup,

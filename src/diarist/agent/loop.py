@@ -43,7 +43,7 @@ logger = logging.getLogger("diarist")
 
 
 @dataclass(kw_only=True)
-class Run:
+class AgentRun:
     """One request: ``execute()`` it, once.
 
     Attributes:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
 
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
-from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor, StepResult
+from diarist.processors.base import Processor, StepResult
+from diarist.processors.builtin.steps import StepFunction
 from diarist.processors.setup import checked_provider_options
 from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
 from diarist.storage.records import Thread, thread_and_resource
-
-PrepareStep = Callable[[ProcessInputStepArgs[Any]], InputStepResult | Awaitable[InputStepResult | None] | None]
 
 StopWhen = Callable[[list[StepResult]], bool]
 """Takes the steps so far, the newest last; returns True to end the run after this step."""
@@ -60,7 +59,7 @@ class RunOptions(TypedDict, total=False):
     active_tools: Sequence[str]
     max_steps: int
     max_processor_retries: int
-    prepare_step: PrepareStep
+    prepare_step: StepFunction
     input_processors: Processors
     output_processors: Processors
     error_processors: Processors

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Generic, Self
 
-from diarist.agent.loop import Run
+from diarist.agent.loop import AgentRun
 from diarist.agent.result import AgentResult, OutputT
 from diarist.agent.stream_writer import ChunkQueue
 from diarist.chunks import Chunk, TextDelta
@@ -28,7 +28,7 @@ class AgentStream(Generic[OutputT]):
     Its finished steps and the results of finished tools are kept; with ``on_stop="keep"``, also the text so far.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._queue = run.queue = ChunkQueue()
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class AgentStream(Generic[OutputT]):
         await self.close()
 
 
-async def _execute(run: Run) -> None:
+async def _execute(run: AgentRun) -> None:
     _within.set(_within.get() | {run.context.run_id})
     with suppress(Exception):  # raised by ``result()``
         await run.execute()

@@ -102,7 +102,7 @@ def numbered(sql: str, sign: str) -> tuple[str, tuple[str, ...]]:
 
 # --- schema ------------------------------------------------------------------------------------------------
 
-Step = Callable[[Connection], Coroutine[Any, Any, object]]
+SchemaChange = Callable[[Connection], Coroutine[Any, Any, object]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +118,8 @@ class Schema:
 
     name: str
     version: int
-    create: Step
-    migrations: Mapping[int, Step] = field(default_factory=dict[int, Step])
+    create: SchemaChange
+    migrations: Mapping[int, SchemaChange] = field(default_factory=dict[int, SchemaChange])
 
     async def is_current(self, connection: Connection, location: str) -> bool:
         """Return False if tables must be created or migrated. Raises SchemaError if they have a newer version."""

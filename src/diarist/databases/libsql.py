@@ -25,7 +25,7 @@ from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_reme
 from diarist.exceptions import ConfigError, InputError
 
 Value = str | int | None
-Step = tuple[str, Sequence[Value]]
+Statement = tuple[str, Sequence[Value]]
 
 
 class Result(NamedTuple):
@@ -249,27 +249,27 @@ class RemoteConnection(LibSQLConnection):
             self._headers["Authorization"] = f"Bearer {token}"
         self._stream_url = url  # the server may return another URL for the rest of a stream
         self._baton: str | None = None
-        self._beginning: list[Step] = []
+        self._beginning: list[Statement] = []
         self._http: http.client.HTTPConnection | None = None
 
     def begin(self, statement: str) -> None:
         self._beginning = [("PRAGMA foreign_keys = ON", ()), (statement, ())]
 
     def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
-        steps = [(sql, row) for row in rows]
+        statements = [(sql, row) for row in rows]
         if self._beginning:
-            results = patiently(partial(self._begin_with, steps), self._busy_timeout)
+            results = patiently(partial(self._begin_with, statements), self._busy_timeout)
         else:
-            results = self._batch(steps)
+            results = self._batch(statements)
         changed = sum(result["affected_row_count"] for result in results)
         found = results[0]["rows"] if len(results) == 1 else ()
         return Result([tuple(map(_value, row)) for row in found], changed)
 
-    def _begin_with(self, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    def _begin_with(self, statements: Sequence[Statement]) -> list[dict[str, Any]]:
         """Begin the transaction and return the results of its first statements."""
         beginning = self._beginning
         try:
-            results = self._batch([*beginning, *steps])
+            results = self._batch([*beginning, *statements])
         except sqlite3.Error as error:
             if is_busy(error):  # the transaction has not begun
                 self.rollback()
@@ -278,12 +278,12 @@ class RemoteConnection(LibSQLConnection):
         self._beginning = []
         return results[len(beginning) :]
 
-    def _batch(self, steps: Sequence[Step], *, last: bool = False) -> list[dict[str, Any]]:
+    def _batch(self, statements: Sequence[Statement], *, last: bool = False) -> list[dict[str, Any]]:
         """Return the results of statements. Each statement runs only if the statement before it succeeded."""
         if self._baton is None and not self._beginning:
             raise sqlite3.OperationalError("the server has ended the transaction; try again")
         batch: list[dict[str, Any]] = []
-        for number, (sql, values) in enumerate(steps):
+        for number, (sql, values) in enumerate(statements):
             step: dict[str, Any] = {"stmt": {"sql": sql, "args": list(map(_argument, values))}}
             if number:
                 step["condition"] = {"type": "ok", "step": number - 1}

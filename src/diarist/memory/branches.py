@@ -11,11 +11,11 @@ from typing import Literal
 
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConflictError, InputError, NotFoundError
-from diarist.memory.divergence import Place, chain_id, divergence, may_lack
+from diarist.memory.divergence import BranchPlace, chain_id, divergence, may_lack
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
@@ -45,13 +45,14 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TakenInput:
     """The messages of a client, as the turn works with them.
 
     Attributes:
         new: The messages to store, in order; the thread has the others.
         names: Ids that new messages get from their places, by the ids that they were given with.
-        late: Results in known messages for calls that are stored without one, and the id of the last such message.
+        late_results: Results in known messages for calls that are stored without one, and the id of the last such
+            message.
         repeated: The stored questions to answer again, if nothing is new.
         hidden_after: For a call without a run, ``seq`` of the last row to show; None for all.
         event: Data of an event that says how the input left the branch; None if it continues it.
@@ -59,7 +60,7 @@ class Taken:
 
     new: list[Message]
     names: dict[str, str] = field(default_factory=dict[str, str])
-    late: tuple[str, Message] | None = None
+    late_results: tuple[str, Message] | None = None
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
     event: dict[str, Json] | None = None
@@ -69,8 +70,8 @@ class Taken:
 class _Reading:
     """A branch, and where the client leaves it: its kept and its other places, and the client's new messages."""
 
-    kept: Sequence[Place]
-    behind: Sequence[Place]
+    kept: Sequence[BranchPlace]
+    behind: Sequence[BranchPlace]
     new: int
     known: int
     is_unknown: bool
@@ -93,7 +94,7 @@ class Branches:
         embedding: Removes and renews the vectors of messages; None if there are none.
     """
 
-    def __init__(self, storage: Storage, counter: TokenCounter, embedding: Embedding | None = None) -> None:
+    def __init__(self, storage: Storage, counter: TokenCounter, embedding: EmbeddingJobs | None = None) -> None:
         self._storage, self._counter, self._embedding = storage, counter, embedding
 
     # -- the input of a turn
@@ -106,7 +107,7 @@ class Branches:
         *,
         made: Collection[str] = (),
         on_divergence: OnDivergence = "branch",
-    ) -> Taken:
+    ) -> TakenInput:
         """Find the messages that the thread does not have, and go back to where the client leaves the active branch.
 
         Call it after the run has begun, before its thread is read. A message without an id of the caller's gets one
@@ -125,7 +126,7 @@ class Branches:
         """
         asked = [message.id for message in given if message.id not in made]
         if not asked:
-            return Taken(new=list(given))
+            return TakenInput(new=list(given))
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
             return await self._without_history(thread_id, given, known)
@@ -161,20 +162,22 @@ class Branches:
                 (place for place in reversed([*reading.kept, *reading.behind]) if isinstance(place, Message)), None
             )
         new = [message for message in rest if message.id not in known]
-        late = _late_results(given[: len(given) - len(rest)], rows)
+        late_results = _late_results(given[: len(given) - len(rest)], rows)
         names = _names(new, by_id, last, {message.id for message in forgotten})
-        return Taken(new=new, names=names, late=late, repeated=repeated, hidden_after=hidden_after, event=event)
+        return TakenInput(
+            new=new, names=names, late_results=late_results, repeated=repeated, hidden_after=hidden_after, event=event
+        )
 
-    async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> Taken:
+    async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
         """Take in messages without an answer: those with known ids are known."""
         new = [message for message in given if message.id not in known]
         if new:
-            return Taken(new=new)
+            return TakenInput(new=new)
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
         if given[-1].role == "user" and given[-1].id not in there:
             raise _forgotten(given[-1].id, thread_id)
         questions = takewhile(lambda message: message.role == "user", reversed(given))
-        return Taken(new=[], repeated=[message for message in questions if message.id in there][::-1])
+        return TakenInput(new=[], repeated=[message for message in questions if message.id in there][::-1])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
@@ -301,7 +304,7 @@ def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:
     return [[by_seq[seq] for seq in path_to(parents, end)[1]] for end in ends]
 
 
-def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[Place]:
+def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[BranchPlace]:
     """Return the rows, and deleted messages at their places between them. A changed message is there as its row."""
     if not forgotten:
         return list(rows)

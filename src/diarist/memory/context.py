@@ -63,13 +63,13 @@ async def read_context(
 
         no_role: Any = None  # reading calls neither the Observer nor the Reflector, so neither needs a model
         engine = Engine(storage=storage, config=config, observer=no_role, reflector=no_role, counter=counter)
-        turn = await engine.look(thread.id, thread.resource_id)
-        rows = turn.window.rows
+        memory = await engine.open_read_only(thread.id, thread.resource_id)
+        rows = memory.window.rows
         question = Message.user("", seq=seq_of(rows[-1]) + 1 if rows else 1)
-        turn.window.add([question])  # notes of the turn before it may be due
-        await turn.preview({question.id})
-        window = [message for message in turn.window.messages() if message.id != question.id]
-        blocks = turn.window.blocks()
+        memory.window.add([question])  # notes of the turn before it may be due
+        await memory.preview({question.id})
+        window = [message for message in memory.window.messages() if message.id != question.id]
+        blocks = memory.window.blocks()
     messages = build_prompt((), window).messages
     for processor in working:
         blocks.insert(0, await processor.system_block(thread.id, thread.resource_id, window))

@@ -18,7 +18,7 @@ from diarist.encoding import dumps
 from diarist.messages import FilePart, Message
 from diarist.storage.records import Forgotten
 
-Place = Message | Forgotten
+BranchPlace = Message | Forgotten
 """A message of a branch; or the place of a deleted one, for which the client may have any message of its role."""
 
 
@@ -41,7 +41,11 @@ class Divergence:
 
 
 def divergence(
-    given: Sequence[Message], places: Sequence[Place], *, by_id: Collection[str] = (), changed: Collection[str] = ()
+    given: Sequence[Message],
+    places: Sequence[BranchPlace],
+    *,
+    by_id: Collection[str] = (),
+    changed: Collection[str] = (),
 ) -> Divergence:
     """Return where ``given`` leaves the branch. Of these readings, the one that explains the most answers counts, and
     of equals the first: in doubt, nothing is superseded.
@@ -70,7 +74,7 @@ def divergence(
     return found
 
 
-def _read(history: _History, places: Sequence[Place], loose: Collection[str]) -> Divergence:
+def _read(history: _History, places: Sequence[BranchPlace], loose: Collection[str]) -> Divergence:
     """Return the best reading. ``loose``: ids of the places that any message of their role may match."""
     answers, size = history.answers, len(history.messages)
     part = history.follow(places, loose)
@@ -125,7 +129,7 @@ class _Match:
     place: int
     ends: int
 
-    def at_end(self, size: int, places: Sequence[Place]) -> tuple[int, int]:
+    def at_end(self, size: int, places: Sequence[BranchPlace]) -> tuple[int, int]:
         """Return the numbers of kept places and of known messages, if the client has the end of the branch. All its
         messages are known only if the last one got no answer, but perhaps some steps."""
         behind = places[self.place + 1 :]
@@ -135,7 +139,7 @@ class _Match:
             return self.place + 1, size
         return len(places), max(0, (self.ends & (1 << size) - 1).bit_length() - 1)
 
-    def keep(self, size: int, places: Sequence[Place]) -> int:
+    def keep(self, size: int, places: Sequence[BranchPlace]) -> int:
         """Return the number of places that stay: before something new, also the last rows if the client may lack
         them."""
         return len(places) if self.count < size and self.ends >> self.count & 1 else self.place + 1
@@ -173,7 +177,7 @@ class _History:
                 self._by_call[min(calls)][frozenset(calls)] |= bit
 
     def follow(
-        self, places: Sequence[Place], loose: Collection[str], *, from_start: bool = False, first: int = 0
+        self, places: Sequence[BranchPlace], loose: Collection[str], *, from_start: bool = False, first: int = 0
     ) -> _Match:
         """Follow the branch as far as possible.
 
@@ -209,7 +213,7 @@ class _History:
             is_answered |= isinstance(place, Message) and not may_lack(place)
         return _Match(count - first, last, steps.open | steps.unanswered)
 
-    def run_at_end(self, places: Sequence[Place], loose: Collection[str]) -> tuple[int, int]:
+    def run_at_end(self, places: Sequence[BranchPlace], loose: Collection[str]) -> tuple[int, int]:
         """Return the longest range of messages before the last questions that is the end of the branch."""
         end = self._questions
         ends = range(end)  # if a range is the end of the branch, so is each shorter one

@@ -14,7 +14,7 @@ from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.run_lifecycle import RUN_TTL, check_owner, end_run, open_run
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.semantic.removal import lease_of
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
@@ -34,7 +34,9 @@ from diarist.tokens import TokenCounter
 class Forgetting:
     """Deletes messages, threads and resources, with all data made from them."""
 
-    def __init__(self, storage: Storage, counter: TokenCounter, addressing: Addressing, embedding: Embedding) -> None:
+    def __init__(
+        self, storage: Storage, counter: TokenCounter, addressing: Addressing, embedding: EmbeddingJobs
+    ) -> None:
         self.storage, self.counter = storage, counter
         self._addressing, self._embedding = addressing, embedding
 

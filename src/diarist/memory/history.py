@@ -8,7 +8,7 @@ from typing import Any
 
 from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.memory.run_recorder import RunRecorder
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message
 from diarist.processors.base import (
     ProcessInputArgs,
@@ -46,7 +46,7 @@ class HistoryProcessor(Processor[Any]):
         last_messages: int = 10,
         thread_wait: float = 30.0,
         read_only: bool = False,
-        embedding: Embedding | None = None,
+        embedding: EmbeddingJobs | None = None,
     ) -> None:
         self._storage = storage
         self._embedding = embedding

@@ -24,10 +24,10 @@ from diarist.memory.messages import Messages
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.semantic.hybrid import HybridSearch
-from diarist.memory.semantic.processor import RecallProcessor
-from diarist.memory.semantic.setup import Vector, semantic_index
+from diarist.memory.semantic.processor import SemanticRecallProcessor
+from diarist.memory.semantic.setup import VectorOption, semantic_index
 from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
@@ -110,7 +110,7 @@ class Memory:
         last_messages: int | Literal[False] | None = None,
         working_memory: bool | WorkingMemoryConfig = False,
         semantic_recall: bool | SemanticRecallConfig = False,
-        vector: Vector = None,
+        vector: VectorOption = None,
         embedder: str | Embedder | None = None,
         observational_memory: bool | ObservationalMemoryConfig = False,
         generate_title: bool | TitleConfig = False,
@@ -167,7 +167,7 @@ class Memory:
             self._models = RoleModels(self.config, self.counter, working_updates=working_updates)
             self._models.check()
         self.semantic = semantic_index(self.storage, recalls, vector, embedder)
-        self._embedding = Embedding(self.semantic, vector, self.storage, self.counter, self._background)
+        self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self.counter, self._background)
         self._recalls = recalls
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
@@ -317,7 +317,7 @@ class Memory:
             return ()
         config = self._recalls or (SemanticRecallConfig() if wanted else None)
         return (
-            RecallProcessor(
+            SemanticRecallProcessor(
                 self.semantic,
                 None if wanted is False else config,
                 self.storage,

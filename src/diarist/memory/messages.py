@@ -24,7 +24,7 @@ from diarist.memory.message_filter import (
 from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
 from diarist.memory.rows import seq_of
 from diarist.memory.run_lifecycle import check_owner, end_run, open_run, unstored
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Json, Message, Part, TextPart, new_id
@@ -43,7 +43,7 @@ class Messages:
         counter: TokenCounter,
         addressing: Addressing,
         forgetting: Forgetting,
-        embedding: Embedding,
+        embedding: EmbeddingJobs,
         *,
         thread_wait: float,
     ) -> None:

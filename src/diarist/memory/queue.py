@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgresQueue needs an extra of diarist: pip install 'diarist[queue]'") from error
 
-from diarist.concurrency import inner_cancel_as_error
+from diarist.concurrency import being_cancelled, inner_cancel_as_error
 from diarist.databases.postgres import NoAnswerError, check_schema_name, without_password
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
 from diarist.memory.observational.jobs import Job
@@ -148,6 +148,8 @@ class PostgresQueue:
                     await self._run_once(work, concurrency, grace)
                 logger.warning("the worker lost its connection to %s; it starts again", self.location)
             except StorageError as error:
+                if being_cancelled():  # the database was away when the worker stopped
+                    raise asyncio.CancelledError from error
                 logger.warning("%s; trying again", error)
             await asyncio.sleep(_PAUSE)
 

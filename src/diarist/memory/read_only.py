@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diarist.memory.memory_note import asked_in
-from diarist.memory.observational.processor import TAG, DiaryProcessor, RunState
+from diarist.memory.observational.processor import TAG, DiaryProcessor, DiaryProcessorState
 from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.processors.base import (
@@ -24,28 +24,28 @@ class ReadOnlyDiary(DiaryProcessor):
     stores_run = False
     edits_in_place = False
 
-    def create_state(self) -> RunState:
-        return RunState(RunRecorder(self._storage, self._counter, read_only=True))
+    def create_state(self) -> DiaryProcessorState:
+        return DiaryProcessorState(RunRecorder(self._storage, self._counter, read_only=True))
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         context, state = args.context, args.state
         if context.thread_id is None or context.resource_id is None:
             return
         await state.recorder.begin(context)
-        state.turn = turn = await self._engine.look(context.thread_id, context.resource_id)
+        state.memory = memory = await self._engine.open_read_only(context.thread_id, context.resource_id)
         if (upto := state.recorder.hidden_after) is not None:
-            turn.window.remove([row for row in turn.window.rows if seq_of(row) > upto])
-        window = turn.window.messages()
+            memory.window.remove([row for row in memory.window.rows if seq_of(row) > upto])
+        window = memory.window.messages()
         args.message_list.remember(window)
         state.recorder.ask_again(args.message_list, window)
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
-        state: RunState = args.state
-        if state.turn is None:
+        state: DiaryProcessorState = args.state
+        if state.memory is None:
             return None
         asked = asked_in(args.message_list)
         if args.step_number == 0 and asked is not None:  # the note that a recorded run would send
-            self._compose(state.turn, asked, asked.sent, await self._tails(state.turn))
+            self._compose(state.memory, asked, asked.sent, await self._tails(state.memory))
         return self._add_diary(args)
 
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:

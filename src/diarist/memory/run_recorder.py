@@ -18,7 +18,7 @@ from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.branches import Branches
 from diarist.memory.run_lifecycle import RUN_TTL, Heartbeat, check_owner, end_run, open_run, unstored
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList
 from diarist.messages import FilePart, Json, Message, new_id
 from diarist.prompting import APPROVED_KEY
@@ -68,7 +68,7 @@ class RunRecorder:
         *,
         thread_wait: float = 0,
         read_only: bool = False,
-        embedding: Embedding | None = None,
+        embedding: EmbeddingJobs | None = None,
     ) -> None:
         self._storage = storage
         self._counter = counter
@@ -136,10 +136,10 @@ class RunRecorder:
             made=context.made,
             on_divergence=context.on_divergence,
         )
-        place, late = taken.late or ("", None)
-        messages.remove({message.id for message in given} - {place, *(message.id for message in taken.new)})
-        if late is not None:
-            messages.substitute(place, late)
+        answered_id, results = taken.late_results or ("", None)
+        messages.remove({message.id for message in given} - {answered_id, *(message.id for message in taken.new)})
+        if results is not None:
+            messages.substitute(answered_id, results)
         for message in taken.new:
             name = taken.names.get(message.id, message.id)
             messages.substitute(message.id, replace(unstored(message), id=name))
@@ -176,7 +176,7 @@ class RunRecorder:
             return Synced([], [], [])
         changed, removed = await self._follow(context.messages, same=not context.edits_in_place)
         added: list[Message] = []
-        for source, together in self._fresh(context.messages):
+        for source, together in self._new_messages(context.messages):
             # Shielded: after an interrupted write, the end of the run would store the same messages again.
             await shield_until_done(self._append(together, source))
             added += together
@@ -200,16 +200,16 @@ class RunRecorder:
             await self.rewrite(changed, remove=removed)
         return changed, removed
 
-    def _fresh(
+    def _new_messages(
         self, messages: MessageList, only: Collection[str] | None = None
     ) -> list[tuple[MessageSource, list[Message]]]:
         """Return the messages that are not stored yet, in order, grouped by source. ``only``: ids to select from."""
-        fresh = [
+        new = [
             message
             for message in messages.of("input", "response")
             if message.id not in self._saved and (only is None or message.id in only)
         ]
-        groups = groupby(fresh, key=lambda message: messages.source_of(message.id))
+        groups = groupby(new, key=lambda message: messages.source_of(message.id))
         return [(cast(MessageSource, source), list(together)) for source, together in groups]
 
     async def _repair(self, messages: MessageList) -> None:
@@ -305,10 +305,10 @@ class RunRecorder:
         If earlier rows were repaired, store all messages, then the repairs, and return an empty list.
         """
         await self._follow(messages)
-        fresh = self._fresh(messages, only)
+        new = self._new_messages(messages, only)
         mends = messages.repaired | messages.obsolete
-        last = fresh.pop()[1] if fresh and fresh[-1][0] == "response" and not mends else []
-        for source, together in fresh:
+        last = new.pop()[1] if new and new[-1][0] == "response" and not mends else []
+        for source, together in new:
             await shield_until_done(self._append(together, source))
         if mends:
             await self._repair(messages)

@@ -9,9 +9,9 @@ from diarist.exceptions import ConfigError
 from diarist.memory.background import Background
 from diarist.memory.history import HistoryProcessor
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.embedding_jobs import Embedding
-from diarist.memory.semantic.processor import RecallProcessor
-from diarist.memory.semantic.setup import Vector, semantic_index
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
+from diarist.memory.semantic.processor import SemanticRecallProcessor
+from diarist.memory.semantic.setup import VectorOption, semantic_index
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.models.embedders import Embedder
@@ -88,7 +88,7 @@ class WorkingMemory(WorkingMemoryProcessor):
         await self._storage.close()
 
 
-class SemanticRecall(RecallProcessor):
+class SemanticRecall(SemanticRecallProcessor):
     """Shows the model messages close in meaning to the question, as ``Memory(semantic_recall=...)`` does, and embeds
     the run's messages in the background.
 
@@ -114,7 +114,7 @@ class SemanticRecall(RecallProcessor):
         config: SemanticRecallConfig | None = None,
         *,
         embedder: str | Embedder,
-        vector: Vector = None,
+        vector: VectorOption = None,
         token_counter: TokenCounter | None = None,
         timezone: str = "UTC",
         await_background: bool = False,
@@ -126,7 +126,7 @@ class SemanticRecall(RecallProcessor):
         if index is None:
             raise ConfigError("semantic recall needs a vector store: leave out vector=False")
         self._background = Background()
-        self._embedding = Embedding(index, vector, storage, counter, self._background)
+        self._embedding = EmbeddingJobs(index, vector, storage, counter, self._background)
         super().__init__(
             index,
             config,

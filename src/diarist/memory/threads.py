@@ -26,7 +26,7 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.run_lifecycle import end_run, open_run
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
@@ -50,7 +50,7 @@ class Threads:
         counter: TokenCounter,
         addressing: Addressing,
         forgetting: Forgetting,
-        embedding: Embedding,
+        embedding: EmbeddingJobs,
         *,
         thread_wait: float,
     ) -> None:

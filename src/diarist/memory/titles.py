@@ -12,7 +12,7 @@ from diarist.encoding import writable
 from diarist.exceptions import ConfigError, ConflictError, DiaristError, NotFoundError
 from diarist.memory.background import Background
 from diarist.memory.generated_titles import mark_of, without_mark
-from diarist.memory.observational.roles.calling import Caller, Question
+from diarist.memory.observational.roles.calling import Caller, RolePrompt
 from diarist.messages import Message
 from diarist.models.base import Model, ModelSettings
 from diarist.models.resolve import resolve
@@ -127,8 +127,8 @@ class TitleMaker(Processor[Any]):
             if first is None:
                 return
             text = first.text.strip()[:_LONGEST_TEXT].replace("<", "&lt;")
-            question = Question(instructions=self._instructions, data=f"<message>\n{text}\n</message>")
-            said = _THOUGHTS.sub("", writable((await self._caller.ask(question)).text))
+            prompt = RolePrompt(instructions=self._instructions, data=f"<message>\n{text}\n</message>")
+            said = _THOUGHTS.sub("", writable((await self._caller.ask(prompt)).text))
             line = next((line for line in said.splitlines() if line.strip()), "")
             title = " ".join(line.replace("\0", "").split()).strip("\"'“”„«»*#` ")[:_LONGEST_TITLE].strip()
             if not title:

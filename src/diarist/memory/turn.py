@@ -144,7 +144,7 @@ class _Events(Writer):
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _LoopHistory:
     """The loop's history at one call: an id per given message, system texts, and the others with results inside."""
 
     ids: list[str]
@@ -183,13 +183,12 @@ class Turn:
         self._thread, self._resource, self._deps = thread, resource, deps
         self._fail_open = fail_open
         self._on_event = on_event
-        self._known: list[Message] = []
-        self._asked: set[str] = set()
-        self._given: MessageInput | None = None
+        self._known: list[Message] = []  # the loop's messages so far, with the tools' results inside their calls
+        self._asked: set[str] = set()  # ids of the messages of the first call: the question
+        self._last_input: MessageInput | None = None
         self._tools: dict[str, Tool] = {}
         self._ended = False
-        self._failed = False
-        """Memory failed before the run began: the turn goes on without it, and tries again at its end."""
+        self._failed = False  # memory failed before the run began: the turn goes on without it, and stores at its end
         self._late: asyncio.Task[None] | None = None
         self.degraded = ""
         self._begin()
@@ -210,8 +209,8 @@ class Turn:
             edits_in_place=False,
         )
         self._pipeline = self._processors.start(self._context)
-        self._added: dict[str, list[Part]] = {}
-        self._before: Snapshot | None = None
+        self._added: dict[str, list[Part]] = {}  # the messages that the run has, by id, with their parts
+        self._before: Snapshot | None = None  # the run's messages before memory prepared the current step
         self._request: ModelRequest | None = None
         self._step = 0
         self._opened = False
@@ -257,14 +256,14 @@ class Turn:
             StorageError: Memory failed, and ``fail_open`` is False.
         """
         self._check_open()
-        given = self._take(messages)
-        if not given.messages:
+        history = self._read(messages)
+        if not history.messages:
             raise InputError("there is nothing to answer: all messages are system messages")
         if self._failed:
-            return self._view(given, None)
+            return self._view(history, None)
         self.degraded = self._events.failure = ""
         try:
-            done = await self._attempt(self._prepare(given.system))
+            done = await self._attempt(self._prepare(history.system))
             self._failed = not done and not self._opened
         except BaseException:
             if not self._opened:  # the caller may correct the messages
@@ -273,7 +272,7 @@ class Turn:
         finally:
             if not self._opened:
                 self._abandon_run()
-        return self._view(given, self._request.prompt if done and self._request is not None else None)
+        return self._view(history, self._request.prompt if done and self._request is not None else None)
 
     async def commit(self, messages: MessageInput | None = None) -> None:
         """Store the turn's new messages and end it. Leaving the block does the same.
@@ -287,9 +286,9 @@ class Turn:
             StorageError: The messages cannot be stored, and ``fail_open`` is False.
         """
         self._check_open()
-        given = self._given if messages is None else messages
+        given = self._last_input if messages is None else messages
         if given is not None:
-            self._take(given)
+            self._read(given)
             self.degraded = ""
             await self._attempt(self._store(), bounded=self._failed, for_thread=True)
         await self._end("committed")
@@ -330,11 +329,11 @@ class Turn:
 
     # -- a step
 
-    def _take(self, messages: MessageInput) -> _Given:
+    def _read(self, messages: MessageInput) -> _LoopHistory:
         """Read the loop's history. Messages that the loop gave before keep their ids; new ones are those behind the
         last of these."""
         given = to_messages(messages)
-        self._given = messages
+        self._last_input = messages
         folded_places, folded = _with_results([message for message in given if message.role != "system"])
         known, known_ids = self._known, {message.id for message in self._known}
         equal: dict[object, deque[int]] = defaultdict(deque)
@@ -357,7 +356,7 @@ class Turn:
             self._asked = {message.id for message in folded}
         at_place = iter(folded_places)
         ids = ["" if message.role == "system" else folded[next(at_place)].id for message in given]
-        return _Given(ids, [m.text for m in given if m.role == "system" and m.text], folded)
+        return _LoopHistory(ids, [m.text for m in given if m.role == "system" and m.text], folded)
 
     async def _store(self) -> None:
         """Add the messages that are new, or have new results, to the run; the first ones begin it."""
@@ -371,7 +370,7 @@ class Turn:
                 self._added[message.id] = list(message.parts)
                 self._before = None
         if not self._opened:
-            if isinstance(self._given, str):
+            if isinstance(self._last_input, str):
                 self._context.made = frozenset(self._asked)
             await self._pipeline.open()
             self._opened = True
@@ -412,24 +411,24 @@ class Turn:
         await pipeline.ask(OnRequest(messages=messages, step=self._step, request=request, model=model))
         self._request, self._tools = request, setup.tools
 
-    def _view(self, given: _Given, prompt: Prompt | None) -> TurnView:
+    def _view(self, history: _LoopHistory, prompt: Prompt | None) -> TurnView:
         """Return the view of a request; None: memory failed, so the given messages are sent alone."""
         window, tools = self._context.messages.messages, list(self._tools.values())
         if "tool" in [message.role for message in window]:
             window = join_results(window)
         if prompt is None:
-            window, tools = given.messages, []
-            prompt = build_prompt([SystemMessage(text) for text in given.system], window, cache_breakpoints=True)
+            window, tools = history.messages, []
+            prompt = build_prompt([SystemMessage(text) for text in history.system], window, cache_breakpoints=True)
         renamed = self._context.renamed
         # A call whose result only memory has is not sent as it was given: that would be half of a pair.
-        complete = {renamed.get(m.id, m.id) for m in given.messages if not _has_open_calls(m)}
+        complete = {renamed.get(m.id, m.id) for m in history.messages if not has_open_calls(m)}
         sent = {message.message_id for message in prompt.messages}
         order, keep, brought, notes = list[str](), list[str](), list[Message](), dict[str, str]()
         for message in window:
             if message.id not in sent:
                 continue
             order.append(message.id)
-            if message.rendered is None and _has_open_calls(message):  # a rendered message has none
+            if message.rendered is None and has_open_calls(message):  # a rendered message has none
                 brought.append(_without_open_calls(message))
             elif message.id in complete:
                 keep.append(message.id)
@@ -440,8 +439,8 @@ class Turn:
         texts = [message.text for message in takewhile(lambda message: message.role == "system", prompt.messages)]
         return TurnView(
             prompt=prompt,
-            system=texts[len(given.system) :],
-            ids=[renamed.get(message_id, message_id) for message_id in given.ids],
+            system=texts[len(history.system) :],
+            ids=[renamed.get(message_id, message_id) for message_id in history.ids],
             order=order,
             keep=keep,
             brought=brought,
@@ -617,7 +616,8 @@ def _key(message: Message) -> object:
     return message.role, message.text, calls, files
 
 
-def _has_open_calls(message: Message) -> bool:
+def has_open_calls(message: Message) -> bool:
+    """Return True if a tool call in an assistant's message has no result in it."""
     if message.role != "assistant":
         return False
     return any([isinstance(part, ToolPart) and part.state == "call" for part in message.parts])

@@ -11,17 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields, replace
+from operator import is_
 from typing import Any, ClassVar, Self, cast
 
 from diarist.chunks import Chunk, FinishReason, Usage
 from diarist.exceptions import ConfigError, ModelError
 from diarist.message_check import flaw, part_flaw, prompt_flaw
-from diarist.message_list import Kept, MessageList, Source, SystemMessage
+from diarist.message_list import FieldValues, MessageList, Origin, SystemMessage
 from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import base
 from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
-from diarist.processors.hooks import Refused, as_json, wrong_type
+from diarist.processors.hooks import BadHookResult, as_json, wrong_type
 from diarist.processors.setup import OVERRIDES, StepSetup
 from diarist.tools import Tool
 
@@ -42,7 +43,7 @@ class HookCall(ABC):
     """
 
     hook: ClassVar[str]
-    source: ClassVar[Source] = "context"
+    source: ClassVar[Origin] = "context"
     edits_messages: ClassVar[bool] = False
     empty_is_none: ClassVar[bool] = False
     takes_dict: ClassVar[bool] = False
@@ -58,7 +59,7 @@ class HookCall(ABC):
     def take(self, result: Any) -> bool:
         """Apply the value that a processor returned; here, messages. Returns True if no further processor must run.
 
-        Raises Refused for a value that the hook does not allow.
+        Raises BadHookResult for a value that the hook does not allow.
         """
         if self.takes_dict and isinstance(result, dict):
             values = _only(result, "messages", "system_messages")
@@ -66,22 +67,22 @@ class HookCall(ABC):
             if system is not None:
                 items = list(cast(Sequence[Any], system)) if isinstance(system, list | tuple) else [system]
                 if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
-                    raise Refused(f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
+                    raise BadHookResult(f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
                 self.messages.replace_system(items)
         match result:
             case None:
-                if [*map(id, self.listed)] != [*map(id, self.shown)]:
-                    raise Refused("None, but it changed the list args.messages; return the list")
+                if len(self.listed) != len(self.shown) or not all(map(is_, self.listed, self.shown)):
+                    raise BadHookResult("None, but it changed the list args.messages; return the list")
             case MessageList():
                 if result is not self.messages:
-                    raise Refused("a MessageList that is not this run's own")
+                    raise BadHookResult("a MessageList that is not this run's own")
             case list():
                 returned = cast(list[Any], result)
                 if bad := [item for item in returned if not isinstance(item, Message)]:
-                    raise Refused(f"a list with {type(bad[0]).__name__} in it; allowed: Message")
+                    raise BadHookResult(f"a list with {type(bad[0]).__name__} in it; allowed: Message")
                 for place, message in enumerate(returned):
                     if wrong := flaw(message):
-                        raise Refused(f"message {place}: {wrong}")
+                        raise BadHookResult(f"message {place}: {wrong}")
                 if returned or not self.empty_is_none:
                     self.messages.reconcile(self.shown, returned, default=self.source)
             case _:
@@ -121,13 +122,13 @@ _CONTENT = ("id", "role", "parts", "created_at", "metadata", "sent")
 
 
 def _only(result: Any, *allowed: str) -> dict[str, Any]:
-    """Return a copy of the result. Raises Refused if it is not a dict, or has keys that are not allowed."""
+    """Return a copy of the result. Raises BadHookResult if it is not a dict, or has keys that are not allowed."""
     listed = f"a dict of {', '.join(sorted(allowed))}"
     if not isinstance(result, dict):
         raise wrong_type(result, f"allowed: None, {listed}")
     values = cast(dict[str, Any], result)
     if unknown := values.keys() - set(allowed):
-        raise Refused(f"unknown keys {sorted(unknown)}; allowed: {listed}")
+        raise BadHookResult(f"unknown keys {sorted(unknown)}; allowed: {listed}")
     return dict(values)
 
 
@@ -136,7 +137,7 @@ class OnInput(HookCall):
     hook: ClassVar[str] = "process_input"
     edits_messages: ClassVar[bool] = True
     takes_dict: ClassVar[bool] = True
-    source: ClassVar[Source] = "input"
+    source: ClassVar[Origin] = "input"
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
         return base.ProcessInputArgs(
@@ -182,13 +183,13 @@ class OnInputStep(HookCall):
             return super().take(result)
         values = _only(result, *_STEP_KEYS)
         if "messages" in values and "message_list" in values:
-            raise Refused("both 'messages' and 'message_list'")
+            raise BadHookResult("both 'messages' and 'message_list'")
         messages = values.pop("messages", values.pop("message_list", None))
         super().take({"messages": messages, "system_messages": values.pop("system_messages", None)})
         try:
             self.setup.merge(values, self.by)
         except ConfigError as error:
-            raise Refused(f"an override that cannot be used: {error}") from error
+            raise BadHookResult(f"an override that cannot be used: {error}") from error
         self.changed |= values
         return False
 
@@ -231,7 +232,7 @@ class OnRequest(HookCall):
                 case response:
                     chunks = list(cast(Sequence[Any], response)) if isinstance(response, list | tuple) else [response]
                     if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
-                        raise Refused(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks")
+                        raise BadHookResult(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks")
                     self.response = chunks
                     return True
         if result is None:
@@ -243,7 +244,7 @@ class OnRequest(HookCall):
 
     def keep(self) -> list[Callable[[], object]]:
         request, prompt = self.request, deepcopy(self.request.prompt)
-        return [*super().keep(), Kept.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
+        return [*super().keep(), FieldValues.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
 
     def flaw(self) -> str | None:
         return prompt_flaw(self.request.prompt)
@@ -319,10 +320,10 @@ class OnError(HookCall):
         values = _only(result, "retry", "delay")
         delay = values.get("delay") or 0.0
         if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
-            raise Refused(f"the delay {delay!r}; allowed: seconds, from 0 on")
+            raise BadHookResult(f"the delay {delay!r}; allowed: seconds, from 0 on")
         retry = values.get("retry", False)
         if not isinstance(retry, bool):
-            raise Refused(f"retry {retry!r}; allowed: True, False")
+            raise BadHookResult(f"retry {retry!r}; allowed: True, False")
         self.retry = retry
         self.delay = float(delay) if self.retry else 0.0
         return self.retry
@@ -366,7 +367,7 @@ class OnToolResult(_OnTool):
         return False
 
     def keep(self) -> list[Callable[[], object]]:
-        return [Kept.of(self.call).put_back]
+        return [FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
         return {"error" if self.call.state == "error" else "result": self.call.result}
@@ -395,7 +396,7 @@ class OnToolCall(_OnTool):
         values = _only(result, "args", "result", "deny")
         if "args" in values:
             if not isinstance(values["args"], dict):
-                raise Refused(f"{type(values['args']).__name__} as args; allowed: a dict")
+                raise BadHookResult(f"{type(values['args']).__name__} as args; allowed: a dict")
             self.call.args, self.args_error = as_json(values["args"]), None
         if "deny" in values:
             self.call.state, self.call.result, self.answered = "denied", _text(values, "deny"), True
@@ -404,7 +405,7 @@ class OnToolCall(_OnTool):
         return self.answered
 
     def keep(self) -> list[Callable[[], object]]:
-        return [*super().keep(), Kept.of(self.call).put_back]
+        return [*super().keep(), FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
         if not self.answered:
@@ -425,7 +426,7 @@ class OnOutputStep(HookCall):
     hook: ClassVar[str] = "process_output_step"
     edits_messages: ClassVar[bool] = True
     empty_is_none: ClassVar[bool] = True
-    source: ClassVar[Source] = "response"
+    source: ClassVar[Origin] = "response"
     steps: list[StepResult]
     added: Callable[[MessageList], StepResult]
     finish_reason: FinishReason
@@ -456,7 +457,7 @@ class OnOutputResult(HookCall):
     hook: ClassVar[str] = "process_output_result"
     edits_messages: ClassVar[bool] = True
     empty_is_none: ClassVar[bool] = True
-    source: ClassVar[Source] = "response"
+    source: ClassVar[Origin] = "response"
     result: Callable[[MessageList], OutputResult]
 
     def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:

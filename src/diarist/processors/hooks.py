@@ -34,7 +34,7 @@ SKIPPED: Any = object()
 """Result of a failed hook whose processor fails open."""
 
 
-class Refused(Exception):
+class BadHookResult(Exception):
     """Tells why a hook's result cannot be used; ``Hook.bad_result`` adds the processor, the hook and the step.
 
     Attributes:
@@ -44,11 +44,11 @@ class Refused(Exception):
     value: Any = None
 
 
-def wrong_type(value: Any, allowed: str) -> Refused:
+def wrong_type(value: Any, allowed: str) -> BadHookResult:
     """Return the error for a value of a type that is not allowed."""
-    refused = Refused(f"{type(value).__name__}; {allowed}")
-    refused.value = value
-    return refused
+    bad = BadHookResult(f"{type(value).__name__}; {allowed}")
+    bad.value = value
+    return bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Hook:
                 return error
             case ProcessorError():
                 return error
-            case Refused():
+            case BadHookResult():
                 return self.bad_result(error, step)
             case StorageError() | InputError():
                 error.add_note(f"raised by processor {self.processor.id!r} in {self._where(step)}")
@@ -162,9 +162,11 @@ class Hook:
                 message = f"processor {self.processor.id!r} failed in {self._where(step)}: {described(error)}"
                 return ProcessorError(message, processor_id=self.processor.id, hook=self.name, step=step)
 
-    def bad_result(self, what: str | Refused, step: int | None, *, did: str = "returned from") -> ProcessorResultError:
+    def bad_result(
+        self, what: str | BadHookResult, step: int | None, *, did: str = "returned from"
+    ) -> ProcessorResultError:
         """Return the error for a result that the hook does not allow, with a hint for a forgotten ``await``."""
-        if isinstance(what, Refused) and inspect.isawaitable(what.value):
+        if isinstance(what, BadHookResult) and inspect.isawaitable(what.value):
             if inspect.iscoroutine(what.value):
                 what.value.close()
             remedy = "write `await` before it" if self.is_async else "make the hook async def and await it there"
@@ -177,19 +179,19 @@ class Hook:
 
 
 def as_json(value: Any) -> Any:
-    """Return a hook's result as JSON; models, dates and the like are converted. Raises Refused."""
+    """Return a hook's result as JSON; models, dates and the like are converted. Raises BadHookResult."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
         return to_jsonable_python(value)
     except PydanticSerializationError as error:
-        raise Refused(f"{type(value).__name__} that has no JSON form: {error}") from error
+        raise BadHookResult(f"{type(value).__name__} that has no JSON form: {error}") from error
 
 
 # -- the state of a run's hooks
 
 
-class RunState:
+class PipelineState:
     """One state per processor, created at first use or loaded by ``resume``, and the counters that hooks get.
 
     Attributes:

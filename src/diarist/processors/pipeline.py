@@ -30,7 +30,7 @@ from diarist.processors.compose import (
     leaves,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
-from diarist.processors.hooks import SKIPPED, Hook, Refused, RunState, dumps
+from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState, dumps
 from diarist.processors.placement import check
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
@@ -91,7 +91,7 @@ class Pipeline:
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
         """Return the pipeline's state for one request."""
-        return PipelineRun(self, context, RunState(self._processors, context))
+        return PipelineRun(self, context, PipelineState(self._processors, context))
 
 
 class PipelineRun:
@@ -101,7 +101,7 @@ class PipelineRun:
         state: The processors' states, the current step and its retries.
     """
 
-    def __init__(self, pipeline: Pipeline, context: RunContext[Any], state: RunState) -> None:
+    def __init__(self, pipeline: Pipeline, context: RunContext[Any], state: PipelineState) -> None:
         self._pipeline = pipeline
         self._context = context
         self.state = state
@@ -239,8 +239,8 @@ class PipelineRun:
 def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
     try:
         return case.take(result)
-    except Refused as refused:
-        raise hook.bad_result(refused, case.step) from refused.__cause__
+    except BadHookResult as bad:
+        raise hook.bad_result(bad, case.step) from bad.__cause__
 
 
 # -- closing

@@ -29,7 +29,7 @@ from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
 from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
 from diarist.processors.compose import Branch, Parallel
-from diarist.processors.hooks import SKIPPED, Hook, RunState, wrong_type
+from diarist.processors.hooks import SKIPPED, Hook, PipelineState, wrong_type
 from diarist.tracing import listening, record
 
 _CONTENT = (TextDelta, ReasoningDelta, ToolCallChunk, FileChunk, SourceChunk)
@@ -46,7 +46,7 @@ class StreamHooks:
         complete: The response is complete; hooks may not return new content, since no later hook would check it.
     """
 
-    def __init__(self, state: RunState, hooks: Sequence[Hook]) -> None:
+    def __init__(self, state: PipelineState, hooks: Sequence[Hook]) -> None:
         self._hooks = hooks
         self._state = state
         self.complete = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from os.path import commonprefix
 from typing import Any, TypeAlias, cast
 
 from diarist.chunks import (
@@ -144,7 +144,8 @@ class ScriptedModel(Model):
                 f"request {number + 1} arrived, but the script of {self.id!r} has {replies}; "
                 "add one, or end with a function, which answers every further request"
             )
-        self.requests.append(deepcopy(request))
+        fixed = [*request.tools, *[message for message in request.prompt.messages if message.derived is not None]]
+        self.requests.append(deepcopy(request, {id(each): each for each in fixed}))
         before, self._last_text = self._last_text, request.text
         if callable(answer):
             answer = answer(request)
@@ -212,7 +213,8 @@ class ScriptedModel(Model):
 def _usage(before: str, text: str, pieces: list[Piece]) -> Usage:
     """Count the prompt ``text`` and the answer. The prefix shared with the prompt ``before`` counts as cached."""
     count = default_counter().count
-    shared = commonprefix([before, text])  # noqa: RUF071 - of characters, not of paths
+    lengths = range(1, min(len(before), len(text)) + 1)
+    shared = text[: bisect_left(lengths, True, key=lambda length: before[:length] != text[:length])]
     total = count(text)
     said, thought, called = "", 0, 0
     for piece in pieces:

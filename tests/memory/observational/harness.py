@@ -17,7 +17,7 @@ from diarist.memory.observational.config import (
     ObservationConfig,
     ReflectionConfig,
 )
-from diarist.memory.observational.engine import Engine, Turn
+from diarist.memory.observational.engine import Engine, RunMemory
 from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.roles.base import Observed, Reflected
 from diarist.messages import Message, TextPart, ToolPart
@@ -193,7 +193,7 @@ class Conversation:
         run = await self.begin(*messages)
         await self.storage.finish_run(run, "committed")
 
-    async def open(self, run: Run | None = None) -> Turn:
+    async def open(self, run: Run | None = None) -> RunMemory:
         return await self.engine.open(self.thread, "ada", run.id if run else None, emit=self.parts.append)
 
     async def settled(self) -> None:
@@ -205,7 +205,7 @@ class Conversation:
         log = await self.storage.get_log(f"thread:{self.thread}")
         return log or ObservationLog(key=f"thread:{self.thread}", scope="thread", resource_id="ada")
 
-    async def turn(self, *messages: Message, end: bool = True) -> Turn:
+    async def turn(self, *messages: Message, end: bool = True) -> RunMemory:
         """A run with this input, brought to its first model call; committed unless ``end`` is False."""
         run = await self.begin(*messages)
         memory = await self.open(run)
@@ -232,13 +232,13 @@ class Conversation:
         return [part.data for part in self.parts if part.type == f"data-om-{type}"]
 
 
-async def prepare_step(memory: Turn, step_number: int, *, pinned: Collection[str]) -> None:
+async def prepare_step(memory: RunMemory, step_number: int, *, pinned: Collection[str]) -> None:
     """All that comes before a model call."""
     await memory.prepare(pinned)
     await send_status(memory, step_number, pinned)
 
 
-async def send_status(memory: Turn, step_number: int, pinned: Collection[str]) -> None:
+async def send_status(memory: RunMemory, step_number: int, pinned: Collection[str]) -> None:
     """Send the sizes of the prompt, and store them at once, which a run does with its next messages."""
     event = memory.send_status(step_number, pinned)
     with suppress(StorageError):
@@ -256,7 +256,7 @@ async def grown(chat: Conversation) -> Conversation:
     return chat
 
 
-async def assert_exactly_once(chat: Conversation, memory: Turn, run_id: str | None = None) -> None:
+async def assert_exactly_once(chat: Conversation, memory: RunMemory, run_id: str | None = None) -> None:
     """Every visible row is raw, or covered by exactly one active entry; and no two entries cover the same row."""
     rows = await chat.storage.list_messages(chat.thread, run_id=run_id)
     raw = set(ids(memory.window.rows))

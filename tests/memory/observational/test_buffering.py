@@ -12,7 +12,7 @@ import pytest
 
 from diarist.exceptions import ModelConnectionError
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.engine import Turn
+from diarist.memory.observational.engine import RunMemory
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage
@@ -384,7 +384,7 @@ async def test_a_job_has_its_own_time(storage: Storage) -> None:
 # -- the end of a run
 
 
-async def ended(chat: Conversation, *, size: int) -> Turn:
+async def ended(chat: Conversation, *, size: int) -> RunMemory:
     """A run whose answer was long; its memory as it is at the end."""
     run = await chat.begin(user("q", 5))
     memory = await chat.open(run)
@@ -414,7 +414,7 @@ async def test_a_short_turn_is_not_worth_it(chat: Conversation) -> None:
 # -- a job and its run
 
 
-async def own_steps(chat: Conversation, *, guarded: bool = False) -> tuple[Run, Turn, asyncio.Event]:
+async def own_steps(chat: Conversation, *, guarded: bool = False) -> tuple[Run, RunMemory, asyncio.Event]:
     """A live run with two steps, and a job that is at the first of them."""
     run = await chat.begin(user("q", 5), guarded=guarded)
     memory = await chat.open(run)
@@ -667,7 +667,7 @@ def reflecting(storage: Storage) -> Conversation:
     return Conversation(storage, config=buffering(100, 100), observer=FakeObserver(words=10))
 
 
-async def noted(chat: Conversation) -> Turn:
+async def noted(chat: Conversation) -> RunMemory:
     """Two active entries, 80 tokens; the Reflector is at work."""
     await buffered(chat)
     return await chat.turn(user("q2", 15))
@@ -779,7 +779,7 @@ async def test_a_reflection_that_does_not_pay_is_not_tried_again(storage: Storag
 # -- a cold cache
 
 
-async def cold(chat: Conversation, size: int) -> Turn:
+async def cold(chat: Conversation, size: int) -> RunMemory:
     run = await chat.begin(user("q2", size))
     memory = await chat.open(run)
     await memory.prepare({"q2"}, cold="idle")
@@ -807,7 +807,7 @@ async def test_a_cold_cache_changes_nothing_in_a_small_window(chat: Conversation
 # -- the provider takes no more
 
 
-async def overflowing(chat: Conversation, size: int = 5) -> Turn:
+async def overflowing(chat: Conversation, size: int = 5) -> RunMemory:
     run = await chat.begin(user("q2", size))
     return await chat.open(run)
 

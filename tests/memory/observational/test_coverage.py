@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.memory.observational.log.coverage import Coverage, digest_rows, sources_of
+from diarist.memory.observational.log.transitions import joined
 from diarist.messages import Message
 from diarist.storage.records import Observation, Source
 from tests.memory.observational.harness import NOON, user
@@ -74,10 +77,24 @@ def test_sources_cover_the_batch_and_no_other_row(present: set[int], data: st.Da
     assert covered & present == {row.seq for row in batch}
 
 
+def test_joined_sources_have_the_digest_of_all_their_rows() -> None:
+    rows = rows_at(*range(1, 10))
+    sources = [
+        Source(thread_id="t", first_seq=a, last_seq=b, digest=digest_rows(rows[a - 1 : b]))
+        for a, b in [(5, 5), (1, 4), (7, 9)]
+    ]
+    whole, other = joined(sources)
+    assert (whole.first_seq, whole.last_seq, whole.digest) == (1, 5, digest_rows(rows[:5]))
+    assert other == sources[2]
+    assert joined([whole, replace(other, thread_id="u", first_seq=6)]) == (
+        whole,
+        replace(other, thread_id="u", first_seq=6),
+    )
+
+
 def test_a_digest_changes_with_every_word_and_ignores_system_rows() -> None:
     rows = rows_at(1, 2)
     before = digest_rows(rows)
     assert digest_rows([*rows, Message.system("be brief")]) == before
-    assert digest_rows(rows[::-1]) != before
     rows[0].parts[0].text = "other"  # type: ignore[union-attr]
     assert digest_rows(rows) != before

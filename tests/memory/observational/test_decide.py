@@ -683,12 +683,12 @@ def test_free_chunks_are_the_oldest_and_never_pinned(
 
 def test_the_newest_half_of_a_window_begins_with_a_question() -> None:
     raw = turns(10, 10, 10, 10)
-    assert newest_half(raw, (), cuts=0) == raw
-    assert ids(newest_half(raw, (), cuts=1)) == ["u3", "a3", "u4", "a4"]
-    assert ids(newest_half(raw, (), cuts=2)) == ["u4", "a4"]
-    assert ids(newest_half(raw, ("u1",), cuts=2)) == ["u1", "u4", "a4"]
-    assert newest_half(raw, (), cuts=5) == []
-    assert ids(newest_half(raw, ("a4",), cuts=5)) == ["a4-opening", "a4"]
+    assert newest_half(raw, (), halvings=0) == raw
+    assert ids(newest_half(raw, (), halvings=1)) == ["u3", "a3", "u4", "a4"]
+    assert ids(newest_half(raw, (), halvings=2)) == ["u4", "a4"]
+    assert ids(newest_half(raw, ("u1",), halvings=2)) == ["u1", "u4", "a4"]
+    assert newest_half(raw, (), halvings=5) == []
+    assert ids(newest_half(raw, ("a4",), halvings=5)) == ["a4-opening", "a4"]
 
 
 def log_of(*tokens: int, **more: object) -> ObservationLog:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from diarist.exceptions import ConflictError, ModelConnectionError, StorageError, ThreadBusyError
-from diarist.memory.observational.engine import Turn
+from diarist.memory.observational.engine import RunMemory
 from diarist.memory.observational.events import without_words
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.manual import observe_now
@@ -522,7 +522,7 @@ def reflecting(storage: Storage, **more: object) -> Conversation:
     return Conversation(storage, config=small_config(100, 100), observer=observer, **more)  # type: ignore[arg-type]
 
 
-async def fill(chat: Conversation, turns: int = 12) -> Turn:
+async def fill(chat: Conversation, turns: int = 12) -> RunMemory:
     for n in range(turns):
         memory = await chat.turn(user(f"u{n}", 12), assistant(f"a{n}", 9))
     return memory

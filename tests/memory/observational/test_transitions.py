@@ -20,7 +20,7 @@ EMPTY = ObservationLog(key="thread:t", scope="thread", resource_id="r")
 def entry(
     first: int, last: int, *, run_id: str | None = None, text: str = "note", task: str | None = None
 ) -> Observation:
-    sources = (Source(thread_id="t", first_seq=first, last_seq=last, digest=f"{first}-{last}"),)
+    sources = (Source(thread_id="t", first_seq=first, last_seq=last, digest=f"{first:032x}"),)
     cycle = transitions.cycle_id("thread:t", "observation", sources)
     return Observation(
         id=f"obs_{cycle}",
@@ -114,7 +114,7 @@ def test_nothing_of_a_discarded_run_comes_back(late: list[Observation], run: str
 
 def test_erased_rows_do_not_come_back() -> None:
     log = replace(EMPTY, tombstones=(Tombstone(thread_id="t", first_seq=3, last_seq=5),))
-    assert transitions.refusal(log, entry(5, 9)) == "the messages were erased"
+    assert transitions.why_rejected(log, entry(5, 9)) == "the messages were erased"
     assert transitions.add_observation(log, entry(5, 9)) is log
     assert len(transitions.add_observation(log, entry(6, 9)).entries) == 1
 

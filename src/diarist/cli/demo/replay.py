@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diarist.agent import Agent
-from diarist.cli.demo.script import Turn, recorded_tools, scripted_replies
+from diarist.cli.demo.script import ScriptedTurn, recorded_tools, scripted_replies
 from diarist.counting import count_parts
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.messages import Message, utc_now
@@ -111,7 +111,7 @@ class TurnReport:
 class Replay:
     """The demo's agent. ``play`` yields a report per turn; ``memory`` can be inspected later."""
 
-    def __init__(self, settings: Settings, turns: Sequence[Turn]) -> None:
+    def __init__(self, settings: Settings, turns: Sequence[ScriptedTurn]) -> None:
         self.memory = make_memory(settings)
         self._turns = turns
         self._meter = Meter(self.memory.counter)

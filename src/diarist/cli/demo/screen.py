@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diarist.cli.demo.replay import Settings, TurnReport
-from diarist.cli.demo.script import Turn
+from diarist.cli.demo.script import ScriptedTurn
 from diarist.storage.records import Event, ObservationLog
 
 _BAR = 20
@@ -27,7 +27,7 @@ class Screen:
         self._day = ""
         self._largest = 1
 
-    def open(self, settings: Settings, turns: Sequence[Turn], *, largest: int) -> None:
+    def open(self, settings: Settings, turns: Sequence[ScriptedTurn], *, largest: int) -> None:
         """Print an introduction: the steps of the demo, and which of them are real.
 
         ``largest``: Tokens of the whole conversation, for the scale of the bars.

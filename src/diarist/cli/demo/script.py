@@ -16,7 +16,7 @@ from diarist.tools import Tool
 
 
 @dataclass(slots=True)
-class Turn:
+class ScriptedTurn:
     """A user message and the scripted replies to it."""
 
     asked: Message
@@ -28,20 +28,20 @@ class Turn:
         return self.asked.created_at
 
 
-def load_turns() -> list[Turn]:
+def load_turns() -> list[ScriptedTurn]:
     """Return the turns of the conversation that is part of diarist."""
     with as_file(files("diarist.cli.demo") / "conversation.json") as path:
         conversation = read_conversation(path)
-    turns: list[Turn] = []
+    turns: list[ScriptedTurn] = []
     for message in conversation.messages:
         if message.role == "user":
-            turns.append(Turn(message))
+            turns.append(ScriptedTurn(message))
         else:
             turns[-1].replies.append(message)
     return turns
 
 
-def scripted_replies(turns: Iterable[Turn]) -> list[Reply]:
+def scripted_replies(turns: Iterable[ScriptedTurn]) -> list[Reply]:
     """Return the replies of a ``ScriptedModel`` for these turns, one per call."""
     replies: list[Reply] = []
     for turn in turns:
@@ -51,7 +51,7 @@ def scripted_replies(turns: Iterable[Turn]) -> list[Reply]:
     return replies
 
 
-def recorded_tools(turns: Sequence[Turn]) -> list[Tool]:
+def recorded_tools(turns: Sequence[ScriptedTurn]) -> list[Tool]:
     """Return the conversation's tools. A tool answers with the result that is recorded for the call's arguments.
 
     A real model may use other arguments. For these, a tool answers that nothing is recorded.

@@ -20,6 +20,7 @@ from langchain_core.messages import (
 from diarist.integrations.history import History
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import FILES, ContentReader, read_arguments
+from diarist.memory.conversations.langchain import CALL_BLOCKS
 from diarist.memory.conversations.loading import as_list, as_object
 from diarist.messages import (
     FilePart,
@@ -34,9 +35,6 @@ from diarist.messages import (
     ToolResultPart,
 )
 from diarist.prompting import build_prompt
-
-# Blocks of content that repeat the calls of ``tool_calls``.
-_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
 
 
 def to_neutral(
@@ -152,7 +150,7 @@ def _answer(message: AIMessage, reader: ContentReader, builder: Builder) -> list
         for call in message.invalid_tool_calls
     ]
     if (blocks := as_list(content)) is not None:
-        content = [block for block in blocks if (as_object(block) or {}).get("type") not in _CALLS]
+        content = [block for block in blocks if (as_object(block) or {}).get("type") not in CALL_BLOCKS]
     return [*reader.parts(content, ""), *calls]
 
 

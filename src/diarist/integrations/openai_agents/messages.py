@@ -17,7 +17,7 @@ from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import FILES, ContentReader
 from diarist.memory.conversations.loading import as_list
 from diarist.memory.conversations.responses import ANSWERED, read_call, read_reasoning
-from diarist.memory.turn import TurnView
+from diarist.memory.turn import TurnView, has_open_calls
 from diarist.messages import (
     FilePart,
     Json,
@@ -26,7 +26,6 @@ from diarist.messages import (
     PromptMessage,
     TextPart,
     ToolCallPart,
-    ToolPart,
     ToolResultPart,
 )
 from diarist.prompting import build_prompt
@@ -163,7 +162,7 @@ def arrange(
     """
     ours = {entry.message.id: entry for entry in entries}
     brought = {message.id: message for message in view.brought}
-    halves = {message_id for message_id in brought.keys() & ours.keys() if _has_open_calls(ours[message_id].message)}
+    halves = {message_id for message_id in brought.keys() & ours.keys() if has_open_calls(ours[message_id].message)}
     taken = set(chain.from_iterable([entry.places for entry in entries]))
     others = deque(sorted(set(range(len(items))) - taken))
     out: list[TResponseInputItem] = []
@@ -213,10 +212,6 @@ class _Response:
         if self._places:
             self._history.add("assistant", self._parts, self._places, self._own_id)
         self._places, self._parts, self._own_id = [], [], None
-
-
-def _has_open_calls(message: Message) -> bool:
-    return any([isinstance(part, ToolPart) and part.state == "call" for part in message.parts])
 
 
 def _own_id(item: dict[str, Json]) -> str | None:

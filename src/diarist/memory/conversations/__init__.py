@@ -44,7 +44,7 @@ from diarist.memory.conversations import (
     responses,
 )
 from diarist.memory.conversations.building import BROKEN, Builder
-from diarist.memory.conversations.loading import Source, load
+from diarist.memory.conversations.loading import JsonFile, load
 from diarist.messages import Message
 
 __all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations", "thread_id_of"]
@@ -53,11 +53,11 @@ __all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations",
 class _Reader(Protocol):
     """The functions of a format: a module, or an object."""
 
-    def detect(self, source: Source) -> bool:
+    def detect(self, file: JsonFile) -> bool:
         """Return True if the start of the file looks like this format."""
         ...
 
-    def split(self, source: Source) -> list[Any]:
+    def split(self, file: JsonFile) -> list[Any]:
         """Return the conversations of the file, not parsed yet."""
         ...
 
@@ -170,12 +170,12 @@ def read_conversations(
     if format is not None and format not in _READERS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     try:
-        source = load(path, skip_broken=skip_broken_lines)
-        format = format or next((name for name, reader in _READERS.items() if reader.detect(source)), None)
+        file = load(path, skip_broken=skip_broken_lines)
+        format = format or next((name for name, reader in _READERS.items() if reader.detect(file)), None)
         if format is None:
-            raise InputError(f"not a conversation in a known format ({source.describe()}); known: {', '.join(FORMATS)}")
+            raise InputError(f"not a conversation in a known format ({file.describe()}); known: {', '.join(FORMATS)}")
         reader = _READERS[format]
-        found = reader.split(source)
+        found = reader.split(file)
         if not found:
             raise InputError("holds no conversation: the list is empty")
         if select is not None and not 1 <= select <= len(found):
@@ -188,7 +188,7 @@ def read_conversations(
             title = reader.build(found[number - 1], builder)
             builder.finish()
             if len(found) == 1:
-                builder.note_broken_lines(source.broken)
+                builder.note_broken_lines(file.broken)
             if not builder.messages:
                 if select is None and (chats or number < len(found)):
                     empty += 1
@@ -206,8 +206,8 @@ def read_conversations(
             )
             chats.append(chat)
         about_file = on_note or chats[0].notes.append
-        if source.broken and len(found) > 1:
-            about_file(f"{BROKEN}: {len(source.broken)} (first: {source.broken[0]})")
+        if file.broken and len(found) > 1:
+            about_file(f"{BROKEN}: {len(file.broken)} (first: {file.broken[0]})")
         if empty:
             about_file(f"conversations without messages, left out: {empty}")
     except InputError as error:

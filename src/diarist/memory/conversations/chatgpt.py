@@ -13,7 +13,7 @@ import re
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.content import read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, TextPart, ToolPart
 
 # References to sources of a search, between characters of Unicode's private use area.
@@ -22,15 +22,15 @@ _CITATION = re.compile("\ue200(?:url\ue202([^\ue201\ue202]*)\ue202)?[^\ue201]*\u
 _CONTEXT = ("user_editable_context", "model_editable_context")
 
 
-def detect(source: Source) -> bool:
-    return as_object((as_object(source.first) or {}).get("mapping")) is not None
+def detect(file: JsonFile) -> bool:
+    return as_object((as_object(file.first) or {}).get("mapping")) is not None
 
 
-def split(source: Source) -> list[Item]:
-    return source.items
+def split(file: JsonFile) -> list[JsonItem]:
+    return file.items
 
 
-def build(found: Item, builder: Builder) -> str:
+def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that ChatGPT shows; return the conversation's title."""
     chat = as_object(found.value) or {}
     mapping = as_object(chat.get("mapping"))

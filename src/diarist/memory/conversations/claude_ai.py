@@ -11,19 +11,19 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Message, Part, TextPart, ToolState
 
 
-def detect(source: Source) -> bool:
-    return as_list((as_object(source.first) or {}).get("chat_messages")) is not None
+def detect(file: JsonFile) -> bool:
+    return as_list((as_object(file.first) or {}).get("chat_messages")) is not None
 
 
-def split(source: Source) -> list[Item]:
-    return source.items
+def split(file: JsonFile) -> list[JsonItem]:
+    return file.items
 
 
-def build(found: Item, builder: Builder) -> str:
+def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that was continued last; return the conversation's name."""
     chat = as_object(found.value) or {}
     values = as_list(chat.get("chat_messages"))

@@ -7,7 +7,7 @@ import re
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import Item, Source, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object
 from diarist.messages import Json, Message, Part, TextPart
 
 _ANSI = re.compile(
@@ -28,15 +28,15 @@ _WRAPPER = re.compile(r"</?(?:bash-input|bash-stdout|bash-stderr|user-memory-inp
 _REFUSED = "The user doesn't want to "
 
 
-def detect(source: Source) -> bool:
-    return any(_is_event(item.value) for item in source.items)  # files start with lines of other kinds
+def detect(file: JsonFile) -> bool:
+    return any(_is_event(item.value) for item in file.items)  # files start with lines of other kinds
 
 
-def split(source: Source) -> list[list[Item]]:
-    return [source.items] if source.items else []
+def split(file: JsonFile) -> list[list[JsonItem]]:
+    return [file.items] if file.items else []
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     """Add all lines; return the session's title from its summary line, or an empty text."""
     content = ContentReader(
         builder, clean=_clean, state=lambda text: "denied" if text.startswith(_REFUSED) else "error"

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import Item, Source, as_object, parse
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, parse
 from diarist.memory.conversations.responses import ItemReader, is_item
 from diarist.messages import Json, Part, TextPart
 
@@ -25,19 +25,19 @@ _ADDED = re.compile(
 )
 
 
-def detect(source: Source) -> bool:
-    first = as_object(source.first) or {}
-    if any((as_object(item.value) or {}).get("type") == "response_item" for item in source.items):
+def detect(file: JsonFile) -> bool:
+    first = as_object(file.first) or {}
+    if any((as_object(item.value) or {}).get("type") == "response_item" for item in file.items):
         return True
     is_old = {"id", "timestamp", "instructions"} <= first.keys() and "type" not in first
     return first.get("type") == "session_meta" or is_old
 
 
-def split(source: Source) -> list[list[Item]]:
-    return [source.items] if source.items else []
+def split(file: JsonFile) -> list[list[JsonItem]]:
+    return [file.items] if file.items else []
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ItemReader(builder, own_words=_own_words, result=_output)
     started: Json = None
     for position, item in enumerate(found):

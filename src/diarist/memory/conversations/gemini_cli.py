@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import decode_base64
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 _CONTEXT = ("This is the Gemini CLI. We are setting up the context for our chat", "<session_context>")
@@ -29,29 +29,29 @@ _STATES: dict[str, ToolState] = {"success": "result", "error": "error", "cancell
 @dataclass(slots=True)
 class _Session:
     meta: dict[str, Json] = field(default_factory=dict[str, Json])
-    records: list[Item] = field(default_factory=list[Item])
-    contents: list[Item] = field(default_factory=list[Item])
+    records: list[JsonItem] = field(default_factory=list[JsonItem])
+    contents: list[JsonItem] = field(default_factory=list[JsonItem])
 
 
-def detect(source: Source) -> bool:
-    first = as_object(source.first) or {}
+def detect(file: JsonFile) -> bool:
+    first = as_object(file.first) or {}
     history = as_list(first.get("history"))
-    return "projectHash" in first or _is_content((history or [None])[0] if history else source.first)
+    return "projectHash" in first or _is_content((history or [None])[0] if history else file.first)
 
 
-def split(source: Source) -> list[_Session]:
-    first = as_object(source.first)
+def split(file: JsonFile) -> list[_Session]:
+    first = as_object(file.first)
     if first is None:
         return []
     if (history := as_list(first.get("history"))) is not None:
         return [_Session(contents=_numbered(history))]
     if "projectHash" not in first:
-        return [_Session(contents=source.items)]
+        return [_Session(contents=file.items)]
     records = as_list(first.get("messages"))
-    if records is not None and len(source.items) == 1:
+    if records is not None and len(file.items) == 1:
         return [_Session(first, _numbered(records))]
-    session, found = _Session(), dict[str, Item]()
-    for item in source.items:
+    session, found = _Session(), dict[str, JsonItem]()
+    for item in file.items:
         line = as_object(item.value) or {}
         if "$rewindTo" in line:
             ids = list(found)
@@ -77,7 +77,7 @@ def build(found: _Session, builder: Builder) -> str:
     return str(found.meta.get("summary") or "")
 
 
-def _add_record(item: Item, builder: Builder) -> None:
+def _add_record(item: JsonItem, builder: Builder) -> None:
     where, record = item.where, as_object(item.value)
     if record is None or not isinstance(record.get("type"), str):
         raise InputError(f"{where}: a message must be an object with a type")
@@ -121,7 +121,7 @@ def _response(value: Json) -> Json:
     return next((response[key] for key in ("output", "error") if key in response), response)
 
 
-def _add_contents(items: Iterable[Item], builder: Builder) -> None:
+def _add_contents(items: Iterable[JsonItem], builder: Builder) -> None:
     in_context = False
     for position, item in enumerate(items):
         where = item.where or "message 1"
@@ -175,5 +175,5 @@ def _is_content(value: Json) -> bool:
     return content.get("role") in ("user", "model") and as_list(content.get("parts")) is not None
 
 
-def _numbered(values: list[Json]) -> list[Item]:
-    return [Item(f"message {number}", value) for number, value in enumerate(values, 1)]
+def _numbered(values: list[Json]) -> list[JsonItem]:
+    return [JsonItem(f"message {number}", value) for number, value in enumerate(values, 1)]

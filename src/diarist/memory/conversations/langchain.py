@@ -13,12 +13,12 @@ from typing import NamedTuple
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ToolPart
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")
-# Blocks of content that repeat the calls of ``tool_calls``.
-_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
+CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
+"""Types of content blocks that repeat the calls of ``tool_calls``."""
 
 
 class _Message(NamedTuple):
@@ -26,21 +26,21 @@ class _Message(NamedTuple):
     fields: dict[str, Json]
 
 
-def detect(source: Source) -> bool:
-    first = as_object(source.first) or {}
+def detect(file: JsonFile) -> bool:
+    first = as_object(file.first) or {}
     messages = as_list(first.get("messages"))
-    return _read(messages[0] if messages else source.first) is not None
+    return _read(messages[0] if messages else file.first) is not None
 
 
-def split(source: Source) -> list[list[Item]]:
-    first = as_object(source.first) or {}
+def split(file: JsonFile) -> list[list[JsonItem]]:
+    first = as_object(file.first) or {}
     if "messages" not in first:
-        return [source.items] if source.items else []
-    states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in source.items]
-    return [[Item(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
+        return [file.items] if file.items else []
+    states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in file.items]
+    return [[JsonItem(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ContentReader(builder)
     for position, item in enumerate(found):
         where = item.where or "message 1"
@@ -63,7 +63,7 @@ def _add(position: int, message: _Message, value: Json, reader: ContentReader, b
     calls = _calls(fields, builder, where)
     blocks = as_list(content)
     if calls and blocks is not None:
-        content = [block for block in blocks if (as_object(block) or {}).get("type") not in _CALLS]
+        content = [block for block in blocks if (as_object(block) or {}).get("type") not in CALL_BLOCKS]
     name = fields.get("name")
     builder.add(
         read_role(fields.get("role") if kind == "chat" else kind, where),

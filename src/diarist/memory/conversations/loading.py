@@ -23,7 +23,7 @@ class BrokenLine(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class JsonItem:
     """One line, or one element of the file's array. ``where``: its place in words, or empty."""
 
     where: str
@@ -31,11 +31,11 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class JsonFile:
     """A file of JSON. ``items``: its lines, the elements of its array, or its one object. ``broken``: places of lines
     that are not JSON."""
 
-    items: list[Item]
+    items: list[JsonItem]
     broken: list[str] = field(default_factory=list[str])
 
     @property
@@ -49,7 +49,7 @@ class Source:
         return f"its first object has the keys {keys}" if keys else "no JSON objects"
 
 
-def load(path: Path, *, skip_broken: bool = False) -> Source:
+def load(path: Path, *, skip_broken: bool = False) -> JsonFile:
     """Read the file completely. Raises InputError with the place in the file.
 
     ``skip_broken``: leave out lines that are not JSON.
@@ -64,11 +64,11 @@ def load(path: Path, *, skip_broken: bool = False) -> Source:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not _is_lines(lines):
             raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
-        items: list[Item] = []
+        items: list[JsonItem] = []
         broken: list[str] = []
         for number, line in lines:
             try:
-                items.append(Item(f"line {number}", parse(line)))
+                items.append(JsonItem(f"line {number}", parse(line)))
             except json.JSONDecodeError as error:
                 if skip_broken:
                     broken.append(f"line {number}")
@@ -78,11 +78,11 @@ def load(path: Path, *, skip_broken: bool = False) -> Source:
                     remedy = "if the file is still being written, try again, else remove that line"
                     remedy = f"the last line looks cut off; {remedy}"
                 raise BrokenLine(f"line {number}, column {error.colno}: not JSON: {error.msg}; {remedy}") from error
-        return Source(items, broken)
+        return JsonFile(items, broken)
     elements = as_list(value)
     if elements is None:
-        return Source([Item("", value)])
-    return Source([Item(f"item {number}", element) for number, element in enumerate(elements, 1)])
+        return JsonFile([JsonItem("", value)])
+    return JsonFile([JsonItem(f"item {number}", element) for number, element in enumerate(elements, 1)])
 
 
 def as_object(value: Json) -> dict[str, Json] | None:

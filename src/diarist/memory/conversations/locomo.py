@@ -6,7 +6,7 @@ import re
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Role, TextPart
 
 _SESSION = re.compile(r"session_(\d+)")
@@ -18,15 +18,15 @@ _DATE = re.compile(
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
-def detect(source: Source) -> bool:
-    return "speaker_a" in _talk(source.first)
+def detect(file: JsonFile) -> bool:
+    return "speaker_a" in _talk(file.first)
 
 
-def split(source: Source) -> list[Item]:
-    return source.items
+def split(file: JsonFile) -> list[JsonItem]:
+    return file.items
 
 
-def build(found: Item, builder: Builder) -> str:
+def build(found: JsonItem, builder: Builder) -> str:
     """Add a conversation; ``speaker_a`` is the user. Each message gets the time of its session, since the file has no
     other times."""
     talk = _talk(found.value)

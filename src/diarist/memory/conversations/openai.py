@@ -7,27 +7,27 @@ from collections.abc import Iterable
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, has_results, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, ToolPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
 
-Found = tuple[str, list[Item]]
+Found = tuple[str, list[JsonItem]]
 """A title (may be empty) and the messages."""
 
 
-def detect(source: Source) -> bool:
-    elements = as_list(source.first)
-    value = as_object(elements[0] if elements else source.first) or {}
+def detect(file: JsonFile) -> bool:
+    elements = as_list(file.first)
+    value = as_object(elements[0] if elements else file.first) or {}
     return "role" in value or as_list(value.get("messages")) is not None
 
 
-def split(source: Source) -> list[Found]:
+def split(file: JsonFile) -> list[Found]:
     """Return the conversations. The first item decides whether the items are the messages of one conversation, or one
     conversation each."""
-    items = source.items
-    if as_list(source.first) is None and "messages" not in (as_object(source.first) or {}):
-        return [("", [Item(item.where or "message 1", item.value) for item in items])] if items else []
+    items = file.items
+    if as_list(file.first) is None and "messages" not in (as_object(file.first) or {}):
+        return [("", [JsonItem(item.where or "message 1", item.value) for item in items])] if items else []
     found: list[Found] = []
     for item in items:
         value = as_object(item.value) or {}
@@ -48,27 +48,27 @@ def build(found: Found, builder: Builder) -> str:
 class Plain:
     """Plain messages: a role, a text, and optionally a time and an author."""
 
-    def detect(self, source: Source) -> bool:
-        for item in source.items:
+    def detect(self, file: JsonFile) -> bool:
+        for item in file.items:
             value = as_object(item.value) or {}
             if not value.keys() <= _PLAIN or not isinstance(value.get("content"), str):
                 return False
             if value.get("role") in ("tool", "function", None):
                 return False
-        return bool(source.items)
+        return bool(file.items)
 
-    def split(self, source: Source) -> list[list[Item]]:
-        return [source.items] if source.items else []
+    def split(self, file: JsonFile) -> list[list[JsonItem]]:
+        return [file.items] if file.items else []
 
-    def build(self, found: list[Item], builder: Builder) -> str:
-        items: list[Item] = []
+    def build(self, found: list[JsonItem], builder: Builder) -> str:
+        items: list[JsonItem] = []
         for item in found:
             where = item.where or "message 1"
             with builder.reading(where):
                 value = as_object(item.value) or {}
                 if read_role(value.get("role"), where) == "tool" or not isinstance(value.get("content"), str):
                     raise InputError(f"{where}: a plain message has a text as content and no tool results")
-                items.append(Item(where, value))
+                items.append(JsonItem(where, value))
         read_messages(items, builder)
         return ""
 
@@ -76,13 +76,13 @@ class Plain:
 class TauBench:
     """tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
 
-    def detect(self, source: Source) -> bool:
-        return "traj" in (as_object(source.first) or {})
+    def detect(self, file: JsonFile) -> bool:
+        return "traj" in (as_object(file.first) or {})
 
-    def split(self, source: Source) -> list[Item]:
-        return source.items
+    def split(self, file: JsonFile) -> list[JsonItem]:
+        return file.items
 
-    def build(self, found: Item, builder: Builder) -> str:
+    def build(self, found: JsonItem, builder: Builder) -> str:
         run = as_object(found.value) or {}
         messages = as_list(run.get("traj"))
         if messages is None:
@@ -92,7 +92,7 @@ class TauBench:
         return ", ".join(known)
 
 
-def read_messages(items: Iterable[Item], builder: Builder) -> None:
+def read_messages(items: Iterable[JsonItem], builder: Builder) -> None:
     """Add all messages. Raises InputError that names the place."""
     reader = ContentReader(builder)
     for position, item in enumerate(items):
@@ -124,10 +124,10 @@ def read_messages(items: Iterable[Item], builder: Builder) -> None:
             )
 
 
-def numbered(messages: list[Json], where: str = "") -> list[Item]:
+def numbered(messages: list[Json], where: str = "") -> list[JsonItem]:
     """Return the messages with their places in words, counted from 1."""
     prefix = f"{where}, " if where else ""
-    return [Item(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
+    return [JsonItem(f"{prefix}message {n}", value) for n, value in enumerate(messages, 1)]
 
 
 def _calls(value: dict[str, Json], builder: Builder, where: str) -> list[Part]:

@@ -9,22 +9,22 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import decode_base64, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 _OUTCOMES: dict[str, ToolState] = {"failed": "error", "retried": "error", "denied": "denied", "interrupted": "error"}
 
 
-def detect(source: Source) -> bool:
-    first = as_object(source.first) or {}
+def detect(file: JsonFile) -> bool:
+    first = as_object(file.first) or {}
     return first.get("kind") in ("request", "response") and as_list(first.get("parts")) is not None
 
 
-def split(source: Source) -> list[list[Item]]:
-    return [source.items] if source.items else []
+def split(file: JsonFile) -> list[list[JsonItem]]:
+    return [file.items] if file.items else []
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     for position, item in enumerate(found):
         where = item.where or "message 1"
         with builder.reading(where):

@@ -13,7 +13,7 @@ from datetime import datetime
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import Item, Source, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
 from diarist.messages import Json, Part, ReasoningPart, Role, ToolPart
 
 _LISTS = ("input", "output", "data", "items")
@@ -31,21 +31,21 @@ _ANTHROPIC = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result"
 _RESULTS = ("output", "error", "results", "outputs")
 
 
-def detect(source: Source) -> bool:
-    items = _items(source.first)
-    return any(is_item(item.value) for item in (source.items if items is None else items))
+def detect(file: JsonFile) -> bool:
+    items = _items(file.first)
+    return any(is_item(item.value) for item in (file.items if items is None else items))
 
 
-def split(source: Source) -> list[list[Item]]:
-    if not source.items:
+def split(file: JsonFile) -> list[list[JsonItem]]:
+    if not file.items:
         return []
-    whole = [_items(item.value) for item in source.items]
+    whole = [_items(item.value) for item in file.items]
     if whole[0] is None:
-        return [source.items]
+        return [file.items]
     return [items for items in whole if items is not None]
 
 
-def build(found: list[Item], builder: Builder) -> str:
+def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ItemReader(builder)
     for position, item in enumerate(found):
         with builder.reading(item.where):
@@ -148,11 +148,11 @@ def read_call(kind: str, item: dict[str, Json], builder: Builder, where: str) ->
     return call
 
 
-def _items(value: Json) -> list[Item] | None:
+def _items(value: Json) -> list[JsonItem] | None:
     """Return the items under one of the usual keys of an object, or None."""
     whole = as_object(value) or {}
     for key in _LISTS if "type" not in whole and "role" not in whole else ():
         found = as_list(whole.get(key))
         if found and any(is_item(item) for item in found):
-            return [Item(f"item {number}", item) for number, item in enumerate(found, 1)]
+            return [JsonItem(f"item {number}", item) for number, item in enumerate(found, 1)]
     return None

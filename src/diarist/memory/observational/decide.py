@@ -8,10 +8,11 @@ from enum import Enum
 from itertools import accumulate
 
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.log.transitions import cycle_id, replaced_by
+from diarist.memory.observational.log.transitions import cycle_id, joined, replaced_by
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
-_OVERSHOOT = 0.95
+OVERSHOOT = 0.95
+"""How far below ``retained_tokens`` the raw rows may come, as a share of it."""
 _LEAST_LEFT = 1_000
 _LOG_AFTER_REFLECTION = 0.6
 _MUST_SHRINK_TO = 0.9
@@ -224,7 +225,7 @@ def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *,
 
     if over is not None and leaves_enough(over):
         overshoot = sums[over - 1] - excess
-        if message_tokens >= limits.block_tokens or overshoot <= _OVERSHOOT * limits.retained_tokens:
+        if message_tokens >= limits.block_tokens or overshoot <= OVERSHOOT * limits.retained_tokens:
             return over
     if under and leaves_enough(under):
         return under
@@ -262,8 +263,8 @@ class ReflectionPlan:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources of the entries, sorted by thread."""
-        return tuple(sorted((s for e in self.entries for s in e.sources), key=lambda s: (s.thread_id, s.first_seq)))
+        """The sources of the entries, sorted by thread; adjacent ones are joined."""
+        return joined([source for entry in self.entries for source in entry.sources])
 
     @property
     def cycle_id(self) -> str:

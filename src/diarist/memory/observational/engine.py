@@ -1,9 +1,8 @@
-"""The engine of observational memory. ``Engine.open`` returns a ``Turn``, the memory of a thread for one run.
+"""The engine of observational memory. ``Engine.open`` returns a ``RunMemory``, the memory of a thread for one run.
 
-A turn loads the diary and the raw rows (``Window``). ``Turn.prepare`` runs before each model call: it decides, then
-activates, observes or reflects. At the end the turn is committed or discarded. The engine depends on messages with
-stable ids and numbers, a storage, an Observer, a Reflector and a clock, but not on the agent loop: a processor connects
-it to that.
+It has the diary and the raw rows (``Window``). ``RunMemory.prepare`` runs before each model call: it decides, then
+activates, observes or reflects. ``commit`` or ``discard`` ends it. The engine depends on messages with stable ids and
+numbers, a storage, an Observer, a Reflector and a clock, but not on the agent loop: a processor connects it to that.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.selection import select_rows, split_batches
-from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
+from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, copy_message, utc_now
@@ -57,8 +56,8 @@ from diarist.tokens import TokenCounter, default_counter
 logger = logging.getLogger("diarist")
 
 _LOOK_AGAIN = 0.1
-_WAIT_FOR_OTHERS = 5.0
-"""Seconds that a run waits for the leases of other processes, some of which may have been killed."""
+WAIT_FOR_OTHERS = 5.0
+"""Seconds to wait for the leases of other processes, some of which may have been killed."""
 _SHORTEST_WAIT = 0.001
 """In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
 
@@ -104,7 +103,7 @@ class Engine:
         emit: Emit | None = None,
         manual: bool = False,
         own_rows: bool = False,
-    ) -> Turn:
+    ) -> RunMemory:
         """Open the memory of a thread for one run, with its diary and its raw rows.
 
         First finishes work that a crash interrupted: closes or removes the entries of runs that have ended, and removes
@@ -132,15 +131,15 @@ class Engine:
                 await self._storage.delete_messages(thread_id, [row.id for row in left])
                 await window.load()
         # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
-        late = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
-        if late:
-            late = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in late]
-            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in late})
-            window.add(late)
-        return Turn(self, window)
+        quoting = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
+        if quoting:
+            quoting = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in quoting]
+            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in quoting})
+            window.add(quoting)
+        return RunMemory(self, window)
 
-    async def look(self, thread_id: str, resource_id: str) -> Turn:
-        """Open the memory of a thread for reading only. Writes nothing, and does not finish interrupted work.
+    async def open_read_only(self, thread_id: str, resource_id: str) -> RunMemory:
+        """Open the memory of a thread to read it. Writes nothing, and does not finish interrupted work.
 
         Raises StorageError.
         """
@@ -150,7 +149,7 @@ class Engine:
         runs = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
         erased = Coverage((), thread_id, row_stones(log))
         window.remove([row for row in window.rows if row.run_id in runs or seq_of(row) in erased])
-        return Turn(self, window)
+        return RunMemory(self, window)
 
     def diary(
         self,
@@ -200,6 +199,8 @@ class Engine:
                 return False
             if job.operation == "observation" and not job.others:
                 log, rows = await self.logs.read_with_rows(job.thread_id, job.resource_id, job.run_id)
+                # While the job waited, the thread may have been deleted, and another resource may have taken its id.
+                rows = [row for row in rows if row.resource_id == job.resource_id]
                 await buffer_observations(job, self.diary(log, job.thread_id, job.resource_id, emit), log, rows)
                 return True
             log = await self.logs.read(job.thread_id, job.resource_id)
@@ -240,7 +241,7 @@ class Patience:
         self.left = 0
 
 
-class Turn:
+class RunMemory:
     """A thread's memory for one run, opened by ``Engine.open``.
 
     The shown diary changes only when this run activates, observes or reflects, so that the prompt stays stable.
@@ -261,7 +262,7 @@ class Turn:
             "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
             "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
         }
-        self._for_others = Patience(_WAIT_FOR_OTHERS)
+        self._for_others = Patience(WAIT_FOR_OTHERS)
         self._opened_with = window.log
         self._just_read = True  # open() has read the diary, so the first step does not read it again
         self._reason = ""
@@ -294,7 +295,7 @@ class Turn:
             if not just_read:
                 await self.refresh()
             await self._observe_when_due(pinned, cold)
-            await self.window.find_opener()
+            await self.window.load_opener()
             await self._reflect_when_due(pinned)
             if self.log is not before:
                 await self.update_title()
@@ -308,7 +309,7 @@ class Turn:
             count = choose_chunks(sizes.chunks, sizes.message_tokens, limits)
             chunks = [entry for entry, _ in window.chunks(pinned)[:count]]
             await self.adopt(transitions.activate(window.stored, {e.id for e in (*window.facts.foreign, *chunks)}))
-        await window.find_opener()
+        await window.load_opener()
         if decide_reflection(self._sizes(pinned), window.limits()) is Action.ACTIVATE:
             await self.adopt(transitions.activate_reflection(window.stored))
 
@@ -374,16 +375,16 @@ class Turn:
                 if not unnoted.issuperset([row.id for row in rows]):
                     return True  # rows were forgotten, or noted by another process, during the previous batch
                 started = asyncio.get_running_loop().time()
-                outcome = await observe(
+                result = await observe(
                     self.diary,
                     visible_log(window.stored, window.run_id),
                     window.batch(rows),
                     timeout=self.patience.left,
                     forgive_timeout=number > 0,
                 )
-                if not await self._take(outcome, started, "observation"):
+                if not await self._adopt_result(result, started, "observation"):
                     return False
-                if isinstance(outcome, Done) and outcome.short:
+                if isinstance(result, CycleResult) and result.partial:
                     return True  # the rest of these rows must be observed before the next batch
                 if limits.buffer_tokens and not everything and window.tokens < limits.message_tokens:
                     return True  # the background does the rest
@@ -435,8 +436,8 @@ class Turn:
                 return True
             if plan:
                 started = asyncio.get_running_loop().time()
-                outcome = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-                await self._take(outcome, started, "reflection")
+                result = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
+                await self._adopt_result(result, started, "reflection")
         return False
 
     def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
@@ -562,7 +563,7 @@ class Turn:
                 await self.activate([entry for entry, _ in chunks], tokens, "overflow")
             while not self.patience.exhausted and await self._observe_now(pinned, everything=True):
                 pass
-            await self.window.find_opener()
+            await self.window.load_opener()
         except StorageError as error:
             await self._give_up(error)
         return self.log is not before
@@ -635,13 +636,14 @@ class Turn:
     def _running(self, operation: Operation) -> bool:
         return self._engine.background.running(self._jobs[operation])
 
-    async def _take(self, outcome: Outcome, started: float, reason: str) -> bool:
+    async def _adopt_result(self, result: CycleResult | Exception, started: float, reason: str) -> bool:
+        """Show the diary that a cycle has saved; returns False if it failed, or if the run may not wait longer."""
         self.patience.spend(started)
-        if isinstance(outcome, Exception):
+        if isinstance(result, Exception):
             self.patience.lose()
             return False
         self._reason = reason
-        await self.adopt(outcome.log)
+        await self.adopt(result.log)
         return not self.patience.exhausted
 
     async def _wait_for_job(self, operation: Operation) -> None:

@@ -91,27 +91,27 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
     Args:
         log: The diary, with ``rows`` from ``LogStore.read_with_rows``.
     """
-    run_id, short = job.run_id, True
-    while short:  # finish the rest of a batch before the next one
+    run_id, partial = job.run_id, True
+    while partial:  # finish the rest of a batch before the next one
         coverage = Coverage(log.entries, job.thread_id)
         end = inf if job.before is None else job.before
         raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
         ensure_counted(raw, diary.counter)
-        short = False
+        partial = False
         for batch in _worth_a_call(raw, job, diary.limits, run_id, log):
             sources = sources_of(batch, raw, coverage, job.thread_id)
             own = batch[0].run_id == run_id
-            outcome = await observe(
+            result = await observe(
                 diary,
                 visible_log(log, run_id),
                 Batch(rows=batch, sources=sources, run_id=run_id if own else None),
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
-            if isinstance(outcome, Exception):
+            if isinstance(result, Exception):
                 break
-            log, short = outcome.log, outcome.short
-            if short:
+            log, partial = result.log, result.partial
+            if partial:
                 log, rows = await diary.logs.read_with_rows(job.thread_id, job.resource_id, run_id)
                 break
     if run_id is not None and any(entry.run_id == run_id for entry in log.entries):

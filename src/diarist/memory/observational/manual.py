@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
-from diarist.memory.observational.engine import Engine, Turn
+from diarist.memory.observational.engine import WAIT_FOR_OTHERS, Engine, RunMemory
 from diarist.memory.observational.events import Emit
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS, was_forgotten
@@ -24,7 +24,7 @@ from diarist.memory.observational.other_threads import (
     unobserved,
 )
 from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.thread_diary import Done, NotSmallerError, Outcome
+from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError
 from diarist.memory.rows import threads_of
 from diarist.storage.records import ObservationLog
 
@@ -33,8 +33,6 @@ Progress = Callable[[int, int], None]
 
 _MAX_TRIES = 3
 _SHRINK_TO = 0.6
-_WAIT_FOR_OTHERS = 5.0
-"""Seconds to wait for the leases of other processes, some of which may have been killed."""
 
 
 async def observe_now(
@@ -63,8 +61,8 @@ async def observe_now(
     """
     any_thread = thread_id or await engine.any_thread(resource_id)
     if any_thread:
-        turn = await engine.open(any_thread, resource_id, None, emit=emit, manual=True)
-        await _Observing(turn, thread_id, progress).run()
+        memory = await engine.open(any_thread, resource_id, None, emit=emit, manual=True)
+        await _Observing(memory, thread_id, progress).run()
 
 
 async def reflect_now(
@@ -122,23 +120,23 @@ class _Tries:
     def __init__(self) -> None:
         self._lost: Counter[str] = Counter()
 
-    def log_of(self, outcome: Outcome, piece: str) -> ObservationLog | None:
+    def log_of(self, result: CycleResult | Exception, piece: str) -> ObservationLog | None:
         """Return the diary after a cycle; None to retry ``piece`` after a ConflictError. Raises its third
         ConflictError, and every other error."""
-        if isinstance(outcome, Done):
-            return outcome.log
+        if isinstance(result, CycleResult):
+            return result.log
         self._lost[piece] += 1
-        if isinstance(outcome, ConflictError) and self._lost[piece] < _MAX_TRIES:
+        if isinstance(result, ConflictError) and self._lost[piece] < _MAX_TRIES:
             return None
-        raise outcome
+        raise result
 
 
 class _Observing:
     """Observes the uncovered rows, oldest first."""
 
-    def __init__(self, turn: Turn, thread_id: str | None, progress: Progress | None) -> None:
-        self._turn, self._thread_id, self._progress = turn, thread_id, progress
-        self._resource_id = turn.diary.resource_id
+    def __init__(self, memory: RunMemory, thread_id: str | None, progress: Progress | None) -> None:
+        self._memory, self._thread_id, self._progress = memory, thread_id, progress
+        self._resource_id = memory.diary.resource_id
         self._at_once = AT_ONCE if thread_id is None else 1
         self._done = self._total = 0
         self._tries = _Tries()
@@ -146,8 +144,8 @@ class _Observing:
 
     async def run(self) -> None:
         """See ``observe_now``."""
-        turn = self._turn
-        if not await turn.settled():
+        memory = self._memory
+        if not await memory.settled():
             raise DiaristError(
                 "background work on this diary runs on the event loop of this thread, which a synchronous call blocks; "
                 "use 'await memory.diary.observe(...)'"
@@ -155,9 +153,9 @@ class _Observing:
         if self._thread_id is not None:
             await self._observe_until_done()
             if not self._busy:
-                await turn.update_title()
+                await memory.update_title()
         else:
-            claim = turn.diary.logs.claim(OTHER_THREADS, self._resource_id, "observation", wait=_WAIT_FOR_OTHERS)
+            claim = memory.diary.logs.claim(OTHER_THREADS, self._resource_id, "observation", wait=WAIT_FOR_OTHERS)
             async with claim as mine:
                 if not mine:
                     raise ThreadBusyError(
@@ -176,11 +174,11 @@ class _Observing:
     async def _observe_until_done(self) -> None:
         """Plan and observe; plan again if messages or entries were changed during a call."""
         while not await self._observe_all():
-            window = self._turn.window
-            diary = self._turn.diary
+            window = self._memory.window
+            diary = self._memory.diary
             log = await diary.settle(await diary.read(), None)
             window.remove(window.rows)
-            await self._turn.adopt(log)
+            await self._memory.adopt(log)
             await window.load()
 
     async def _observe_all(self) -> bool:
@@ -188,25 +186,25 @@ class _Observing:
         ids = (
             [self._thread_id]
             if self._thread_id is not None
-            else [thread.id async for thread in threads_of(self._turn.diary.storage, self._resource_id)]
+            else [thread.id async for thread in threads_of(self._memory.diary.storage, self._resource_id)]
         )
-        found = await unobserved(self._turn.diary, self._turn.window.stored, ids)
+        found = await unobserved(self._memory.diary, self._memory.window.stored, ids)
         threads = sorted(found, key=lambda thread: oldest_of(thread.raw))
         self._total = self._done + sum(thread.tokens for thread in threads)
         self._busy = []
         if not threads:
             return True
         # Groups of threads, each with about as many tokens as one round of parallel calls takes.
-        most = AT_ONCE * self._turn.config.observation.max_tokens_per_batch
+        most = AT_ONCE * self._memory.config.observation.max_tokens_per_batch
         groups: list[list[Unobserved]] = [[]]
         for thread in threads:
             if groups[-1] and sum(one.tokens for one in groups[-1]) + thread.tokens > most:
                 groups.append([])
             groups[-1].append(thread)
-        wait = _WAIT_FOR_OTHERS if self._thread_id is None else 0
+        wait = WAIT_FOR_OTHERS if self._thread_id is None else 0
         for group in groups:
             ids = [thread.thread_id for thread in group]
-            async with self._turn.diary.logs.claim_each(ids, self._resource_id, "observation", wait=wait) as mine:
+            async with self._memory.diary.logs.claim_each(ids, self._resource_id, "observation", wait=wait) as mine:
                 self._busy += [thread_id for thread_id in ids if thread_id not in mine]
                 await self._activate()  # notes that other processes have made since
                 batches = await self._batches(mine)
@@ -217,74 +215,74 @@ class _Observing:
 
     async def _activate(self) -> None:
         """Activate the buffered notes of the thread; for a resource, all buffered notes of its diary."""
-        turn = self._turn
-        await turn.refresh()
+        memory = self._memory
+        await memory.refresh()
         if self._thread_id is None:
-            waiting = list(visible_log(turn.window.stored, None).buffered)
+            waiting = list(visible_log(memory.window.stored, None).buffered)
             tokens = sum(entry.message_tokens for entry in waiting)
         else:
-            chunks = turn.window.chunks(everything=True)
+            chunks = memory.window.chunks(everything=True)
             waiting, tokens = [entry for entry, _ in chunks], sum(tokens_of(rows) for _, rows in chunks)
         if waiting:
-            await turn.activate(waiting, tokens, "manual")
+            await memory.activate(waiting, tokens, "manual")
 
     async def _batches(self, thread_ids: Sequence[str]) -> list[Batch]:
         """Return the batches for these threads."""
-        log, limits = self._turn.window.stored, self._turn.window.limits()
-        threads = await unobserved(self._turn.diary, log, thread_ids)
+        log, limits = self._memory.window.stored, self._memory.window.limits()
+        threads = await unobserved(self._memory.diary, log, thread_ids)
         limit, least = limits.batch_tokens, limits.least_batch_tokens
         if self._thread_id is None:
-            limit, least = self._turn.config.observation.max_tokens_per_batch, 0
+            limit, least = self._memory.config.observation.max_tokens_per_batch, 0
         packed = pack_threads(threads, limit, least=least, refused=log.observer_failures.refused)
         return [batch_of(rows, threads, log) for rows in packed]
 
     async def _observe(self, batches: Sequence[Batch]) -> bool:
         """Observe batches in parallel; returns False to plan again."""
         self._report()
-        turn = self._turn
-        before = turn.window.stored
+        memory = self._memory
+        before = memory.window.stored
         ids = [batch.rows[0].thread_id or "" for batch in batches]
-        work = [(replace(turn.diary, thread_id=id), batch) for id, batch in zip(ids, batches, strict=True)]
-        outcomes = await observe_side_by_side(work, visible_log(before, None), timeout=None)
-        await turn.refresh()
-        await turn.adopt(turn.window.stored)
+        work = [(replace(memory.diary, thread_id=id), batch) for id, batch in zip(ids, batches, strict=True)]
+        results = await observe_side_by_side(work, visible_log(before, None), timeout=None)
+        await memory.refresh()
+        await memory.adopt(memory.window.stored)
         saved = [
-            self._tries.log_of(outcome, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
-            for batch, outcome in zip(batches, outcomes, strict=True)
+            self._tries.log_of(result, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
+            for batch, result in zip(batches, results, strict=True)
         ]
-        self._done += sum(outcome.entry.message_tokens for outcome in outcomes if isinstance(outcome, Done))
-        if self._thread_id is None and turn.config.observation.thread_title:
+        self._done += sum(result.entry.message_tokens for result in results if isinstance(result, CycleResult))
+        if self._thread_id is None and memory.config.observation.thread_title:
             for diary, batch in work:
                 if len({source.thread_id for source in batch.sources}) == 1:
-                    await diary.rename_thread(visible_log(turn.window.stored, None, diary.thread_id))
+                    await diary.rename_thread(visible_log(memory.window.stored, None, diary.thread_id))
         reflected = await self._reflect_when_due()
-        short = any(isinstance(outcome, Done) and outcome.short for outcome in outcomes)
-        forgotten = was_forgotten(before, turn.window.stored)  # rows of the next batches may have been removed
-        return all(saved) and not short and not forgotten and reflected
+        partial = any(isinstance(result, CycleResult) and result.partial for result in results)
+        forgotten = was_forgotten(before, memory.window.stored)  # rows of the next batches may have been removed
+        return all(saved) and not partial and not forgotten and reflected
 
     async def _reflect_when_due(self) -> bool:
         """Condense the diary if it has reached its threshold; returns False to plan again.
 
         After three conflicts, or if the text is hardly smaller, the diary stays as it is. Raises ModelError, RoleError.
         """
-        turn = self._turn
-        limit = turn.window.limits().observation_tokens
-        if turn.window.stored.reflection is not None and turn.log.tokens >= limit:
-            await turn.activate_reflection()
-        plan = plan_reflection(turn.log, limit)
-        if plan is None or turn.log.tokens < limit:
+        memory = self._memory
+        limit = memory.window.limits().observation_tokens
+        if memory.window.stored.reflection is not None and memory.log.tokens >= limit:
+            await memory.activate_reflection()
+        plan = plan_reflection(memory.log, limit)
+        if plan is None or memory.log.tokens < limit:
             return True
-        diary = turn.diary
+        diary = memory.diary
         async with diary.logs.claim(diary.thread_id, self._resource_id, "reflection") as mine:
             if not mine:
                 return True
-            outcome = await reflect(diary, turn.log, plan, timeout=None)
+            result = await reflect(diary, memory.log, plan, timeout=None)
         try:
-            log = self._tries.log_of(outcome, "reflection")
+            log = self._tries.log_of(result, "reflection")
         except (ConflictError, NotSmallerError):
             return True
         if log is not None:
-            await turn.adopt(log)
+            await memory.adopt(log)
         return log is not None
 
     def _report(self) -> None:

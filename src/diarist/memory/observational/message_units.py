@@ -117,18 +117,18 @@ def free_chunks(
     return older if enough else unpinned
 
 
-def newest_half(rows: Sequence[Message], pinned: Collection[str], *, cuts: int) -> list[Message]:
+def newest_half(rows: Sequence[Message], pinned: Collection[str], *, halvings: int) -> list[Message]:
     """Return the newest half (or quarter, and so on) of the rows by tokens, beginning with a user message.
 
     Pinned rows always stay.
 
     Args:
-        cuts: How many times to halve the rows. 0 leaves out only the rows before the first user message.
+        halvings: How many times to halve the rows. 0 leaves out only the rows before the first user message.
     """
     kept = rows
-    if cuts:
+    if halvings:
         sizes = list(map(message_tokens, rows))
-        start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), sum(sizes) / 2**cuts)
+        start = len(rows) - bisect_right(list(accumulate(reversed(sizes))), sum(sizes) / 2**halvings)
         kept = [*(row for row in rows[:start] if row.id in pinned), *rows[start:]]
     first = next((index for index, row in enumerate(kept) if row.role == "user" or row.id in pinned), len(kept))
     kept = list(kept[first:])

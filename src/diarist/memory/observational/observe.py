@@ -15,7 +15,7 @@ from diarist.memory.observational.prompt.threads import name_thread, thread_labe
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.refused_messages import or_note_refusal
 from diarist.memory.observational.selection import is_given_up, without_covered
-from diarist.memory.observational.thread_diary import Done, Outcome, ThreadDiary
+from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
 from diarist.memory.working.shapes import without_updates
@@ -45,7 +45,7 @@ async def observe(
     forgive_timeout: bool = False,
     buffered: bool = False,
     before_save: Callable[[], Awaitable[object]] | None = None,
-) -> Outcome:
+) -> CycleResult | Exception:
     """Observe a batch and add its entry to the diary. The entry covers only the rows that the Observer noted.
 
     If the Observer has refused a unit too often, the entry gets a line about the refusal instead of notes on the unit.
@@ -63,19 +63,19 @@ async def observe(
     tokens = tokens_of(batch.rows)
     cycle = diary.cycle(cycle_id, "observation", log, tokens, buffered=buffered)
 
-    async def work() -> Done:
+    async def work() -> CycleResult:
         asked = diary.observer.observe(without_updates(batch.rows), earlier=log.entries)
         if is_given_up(batch.rows, batch.sources, log.observer_failures.refused):
             asked = or_note_refusal(asked, diary.observer, batch.rows, diary.config.timezone)
-        observed = await diary.call(asked, cycle, timeout)
+        observed = await diary.call_role(asked, cycle, timeout)
         if before_save is not None:
             await before_save()
         noted = _noted(batch, observed.unnoted)
         saved, entry = await _save(diary, _entry(diary, cycle, noted, observed), noted, log)
         await store_update(diary.storage, observed.working_memory, entry.run_id)
-        return Done(saved, entry, observed.shortfall, short=len(noted.rows) < len(batch.rows))
+        return CycleResult(saved, entry, observed.shortfall, partial=len(noted.rows) < len(batch.rows))
 
-    return await diary.run(
+    return await diary.run_cycle(
         cycle,
         work,
         thread_ids=sorted({source.thread_id for source in batch.sources}),
@@ -143,7 +143,7 @@ async def _save(
             raise ConflictError(
                 "earlier notes in the Observer's prompt were forgotten during the call; its notes are dropped"
             )
-        if reason := transitions.refusal(log, entry, {row.run_id for row in batch.rows if row.run_id}):
+        if reason := transitions.why_rejected(log, entry, {row.run_id for row in batch.rows if row.run_id}):
             raise ConflictError(f"{reason}; the notes are dropped")
         changed = without_covered(transitions.add_observation(log, entry))
         return transitions.record_success(changed, "observation")

@@ -15,7 +15,7 @@ from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import shorten
 from diarist.memory.observational.selection import split_batches
-from diarist.memory.observational.thread_diary import Outcome, ThreadDiary
+from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.base import Storage
@@ -31,9 +31,6 @@ _LINE_LENGTH = 240
 _PAGE = 100
 TAIL_SHARE = 0.05
 """Share of ``message_tokens`` that all tails together may use."""
-
-Place = tuple[datetime, str, int]
-"""Sort key for messages of several threads: time, thread id, row number."""
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -88,24 +85,24 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
         limit, refused = diary.config.observation.max_tokens_per_batch, log.observer_failures.refused
         batches = [batch_of(rows, left, log) for rows in pack_threads(left, limit, refused=refused)]
         for start in range(0, len(batches), AT_ONCE):
-            outcomes = await observe_side_by_side(
+            results = await observe_side_by_side(
                 [(diary, batch) for batch in batches[start : start + AT_ONCE]],
                 visible_log(log, None),
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
-            if any(isinstance(outcome, Exception) or outcome.short for outcome in outcomes):
+            if any(isinstance(result, Exception) or result.partial for result in results):
                 return  # do not call a failing Observer again, nor observe newer rows before unnoted ones
             log = await diary.logs.newer(log) or log
 
 
 async def observe_side_by_side(
     work: Sequence[tuple[ThreadDiary, Batch]], log: ObservationLog, *, timeout: float | None, buffered: bool = False
-) -> list[Outcome]:
+) -> list[CycleResult | Exception]:
     """Observe batches in parallel, each with the earlier notes of ``log``; save entries in the order of ``work``."""
     done = [asyncio.Event() for _ in work]
 
-    async def observe_one(place: int, diary: ThreadDiary, batch: Batch) -> Outcome:
+    async def observe_one(place: int, diary: ThreadDiary, batch: Batch) -> CycleResult | Exception:
         turn = done[place - 1].wait if place else None
         try:
             return await observe(diary, log, batch, timeout=timeout, buffered=buffered, before_save=turn)
@@ -164,7 +161,7 @@ async def tails_of(
     return tails
 
 
-def oldest_of(rows: Sequence[Message]) -> Place:
-    """Return the sort key of rows: the time of the oldest, then the position of the first."""
+def oldest_of(rows: Sequence[Message]) -> tuple[datetime, str, int]:
+    """Return the sort key of the rows of a thread: the time of the oldest, then thread id and number of the first."""
     first = min((row.created_at for row in rows if row.created_at is not None), default=_BEGINNING)
     return first, rows[0].thread_id or "", seq_of(rows[0])

@@ -1,4 +1,4 @@
-"""Observational memory as a processor: an adapter from a ``Turn`` of the engine to the agent loop."""
+"""Observational memory as a processor: an adapter from a ``RunMemory`` of the engine to the agent loop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from diarist.chunks import DataChunk
 from diarist.exceptions import ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
-from diarist.memory.observational.engine import Engine, Turn
+from diarist.memory.observational.engine import Engine, RunMemory
 from diarist.memory.observational.events import Trigger
 from diarist.memory.observational.message_units import newest_half
 from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
 from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.recall import Search, recall_tool, with_recall
 from diarist.memory.run_recorder import RunRecorder
-from diarist.memory.semantic.embedding_jobs import Embedding
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorHookResult,
@@ -36,7 +36,7 @@ from diarist.tools import Tool
 
 TAG = "observational-memory"
 
-_MAX_CUTS = 4
+_MAX_HALVINGS = 4
 _ROWS_WITHOUT_LOG = 40
 _CACHE_LIFETIMES = {
     "anthropic": 300,
@@ -68,21 +68,21 @@ class Listener:
             self.writer.custom(part)
 
 
-class RunState:
+class DiaryProcessorState:
     """The state of observational memory for one request.
 
     Attributes:
-        turn: None if the call has no thread, or its diary cannot be read.
+        memory: None if the call has no thread, or its diary cannot be read.
         notes: Number of system messages with the diary.
-        cuts: Number of times the window was halved because the provider rejected the prompt as too long.
+        halvings: Number of times the window was halved because the provider rejected the prompt as too long.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:
         self.recorder = recorder
         self.listener = Listener()
-        self.turn: Turn | None = None
+        self.memory: RunMemory | None = None
         self.made_room = False
-        self.cuts = 0
+        self.halvings = 0
         self.notes = 0
 
 
@@ -116,7 +116,7 @@ class DiaryProcessor(Processor[Any]):
         await_background: bool = False,
         search: Search | None = None,
         prompts: PromptHistory | None = None,
-        embedding: Embedding | None = None,
+        embedding: EmbeddingJobs | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage
@@ -127,9 +127,9 @@ class DiaryProcessor(Processor[Any]):
         self._prompts = prompts or PromptHistory()
         self._embedding = embedding
 
-    def create_state(self) -> RunState:
+    def create_state(self) -> DiaryProcessorState:
         recorder = RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, embedding=self._embedding)
-        return RunState(recorder)
+        return DiaryProcessorState(recorder)
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Open the run and add the raw messages to the conversation.
@@ -145,56 +145,56 @@ class DiaryProcessor(Processor[Any]):
         state.listener.writer = context.writer
         thread_id, resource_id, run_id = context.thread_id, context.resource_id, context.run_id
         try:
-            state.turn = await self._engine.open(
+            state.memory = await self._engine.open(
                 thread_id, resource_id, run_id, emit=state.listener.emit, own_rows=context.edits_in_place
             )
-            window = state.turn.window.messages()
+            window = state.memory.window.messages()
         except StorageError as error:
             await self._engine.report(thread_id, resource_id, error, emit=state.listener.emit)
             rows = await self._storage.list_messages(
                 thread_id, limit=_ROWS_WITHOUT_LOG, newest_first=True, run_id=run_id
             )
-            window = newest_half(rows[::-1], (), cuts=0)
+            window = newest_half(rows[::-1], (), halvings=0)
         args.message_list.remember(window)
         state.recorder.ask_again(args.message_list, window)
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         """Store new messages, run memory work that is due, and put the diary and the raw messages into the prompt."""
         context, state, messages = args.context, args.state, args.message_list
-        turn: Turn | None = state.turn
+        memory: RunMemory | None = state.memory
         if context.thread_id is None:
             return None
-        if turn is None:
+        if memory is None:
             await state.recorder.sync(context)
             return self._add_diary(args)
         asked, given, tails = asked_in(messages), None, list[Tail]()
         if asked is not None:
-            given, tails = asked.sent, await self._tails(turn)
-            self._compose(turn, asked, given, tails)
+            given, tails = asked.sent, await self._tails(memory)
+            self._compose(memory, asked, given, tails)
         synced = await state.recorder.sync(context)
         if synced.changed or synced.removed:
-            await turn.forget(synced.changed, synced.removed)
-        turn.window.add(synced.added)
+            await memory.forget(synced.changed, synced.removed)
+        memory.window.add(synced.added)
         if mended := messages.dropped | messages.repaired:
-            rows = turn.window.rows
+            rows = memory.window.rows
             state.recorder.kept |= messages.dropped - {row.id for row in rows}
-            await turn.forget([row for row in rows if row.id in mended])  # drop the notes of their old text
-        before, pinned = turn.log, _pinned(context) | state.recorder.pinned
-        await turn.prepare(pinned, cold=await self._why_cold(args, turn, asked))
-        if asked is not None and turn.log is not before:  # its memory note was made from the old diary
+            await memory.forget([row for row in rows if row.id in mended])  # drop the notes of their old text
+        before, pinned = memory.log, _pinned(context) | state.recorder.pinned
+        await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
+        if asked is not None and memory.log is not before:  # its memory note was made from the old diary
             asked.sent = None
-            self._compose(turn, asked, given, tails)
+            self._compose(memory, asked, given, tails)
             await state.recorder.rewrite([asked])
-            turn.window.add([asked])
-        state.recorder.events.append(turn.send_status(args.step_number, pinned))
-        messages.remember(newest_half(turn.window.messages(), pinned, cuts=state.cuts))
+            memory.window.add([asked])
+        state.recorder.events.append(memory.send_status(args.step_number, pinned))
+        messages.remember(newest_half(memory.window.messages(), pinned, halvings=state.halvings))
         return self._add_diary(args)
 
     def _add_diary(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         """Add the diary to the prompt, and the tool ``recall`` if the configuration has it."""
         config, context = self._engine.config, args.context
-        state: RunState = args.state
-        blocks = state.turn.window.blocks() if state.turn is not None else []
+        state: DiaryProcessorState = args.state
+        blocks = state.memory.window.blocks() if state.memory is not None else []
         for block in blocks:
             args.message_list.add_system(block, tag=TAG)
         state.notes = len(blocks)
@@ -205,7 +205,7 @@ class DiaryProcessor(Processor[Any]):
         empty = ObservationLog(key="", scope=config.scope, resource_id=context.resource_id)
         tool: Tool = recall_tool(
             self._storage,
-            lambda: state.turn.log if state.turn is not None else empty,
+            lambda: state.memory.log if state.memory is not None else empty,
             resource_id=context.resource_id,
             thread_id=context.thread_id,
             run_id=context.run_id,
@@ -218,51 +218,53 @@ class DiaryProcessor(Processor[Any]):
 
     async def process_llm_response(self, args: ProcessLLMResponseArgs[Any]) -> None:
         """Report how much of the prompt was the same as in the previous one."""
-        turn: Turn | None = args.state.turn
-        if turn is not None and args.context.thread_id is not None:
-            log = turn.log
+        memory: RunMemory | None = args.state.memory
+        if memory is not None:
+            log = memory.log
             entries = tuple([hash((entry.id, entry.text)) for entry in log.active])
             args.context.report.cache.append(
                 self._prompts.compare(
-                    args.context.thread_id,
+                    memory.diary.thread_id,
                     args.model.id,
                     args.request.prompt,
                     args.request.tools,
                     notes=args.state.notes,
                     diary=DiaryState(log.born, log.erasures, log.generation, entries),
                     step_number=args.step_number,
-                    why=turn.take_reason(),
+                    why=memory.take_reason(),
                 )
             )
 
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
         """Make room if the prompt is too long for the provider: first by observing, then by a shorter window for this
         run only."""
-        state: RunState = args.state
-        if state.turn is None or not isinstance(args.error, ContextOverflowError):
+        state: DiaryProcessorState = args.state
+        if state.memory is None or not isinstance(args.error, ContextOverflowError):
             return None
         if not state.made_room:
             state.made_room = True
-            if await state.turn.make_room(_pinned(args.context) | state.recorder.pinned):
+            if await state.memory.make_room(_pinned(args.context) | state.recorder.pinned):
                 return {"retry": True}
-        if state.cuts == _MAX_CUTS:
+        if state.halvings == _MAX_HALVINGS:
             return None
-        state.cuts += 1
-        await state.turn.report(args.error)
+        state.halvings += 1
+        await state.memory.report(args.error)
         return {"retry": True}
 
-    async def _why_cold(self, args: ProcessInputStepArgs[Any], turn: Turn, asked: Message | None) -> Trigger | None:
+    async def _why_cold(
+        self, args: ProcessInputStepArgs[Any], memory: RunMemory, asked: Message | None
+    ) -> Trigger | None:
         """Return why the provider's prompt cache has expired; None if it has not, or if no option asks for this check.
         Once it has expired, the window can change at no extra cost. Checked once per run."""
-        config, model_id, last_model_id = turn.config, args.model.id, turn.log.actor
+        config, model_id, last_model_id = memory.config, args.model.id, memory.log.actor
         if asked is None or not (config.activate_on_provider_change or config.activate_after_idle):
             return None
         if config.activate_on_provider_change:
-            await turn.remember_model(model_id)
+            await memory.remember_model(model_id)
             if last_model_id and last_model_id != model_id:
                 return "provider_change"
         seconds = config.idle_seconds
-        earlier = [row.created_at for row in turn.window.rows if row.run_id != args.context.run_id and row.created_at]
+        earlier = [row.created_at for row in memory.window.rows if row.run_id != args.context.run_id and row.created_at]
         if seconds is None or not earlier:
             return None
         if seconds == "auto":
@@ -270,54 +272,54 @@ class DiaryProcessor(Processor[Any]):
         pause = (asked.created_at or utc_now()) - earlier[-1]
         return "idle" if pause.total_seconds() >= seconds else None
 
-    async def _tails(self, turn: Turn) -> list[Tail]:
+    async def _tails(self, memory: RunMemory) -> list[Tail]:
         """Return new messages of the resource's other threads that the diary does not cover; failures become events."""
-        if turn.log.scope == "thread":
+        if memory.log.scope == "thread":
             return []
         try:
             return await tails_of(
                 self._storage,
-                turn.log,
-                but=turn.diary.thread_id,
-                obscured=turn.config.obscures_threads,
-                room=TAIL_SHARE * turn.window.limits().message_tokens,
+                memory.log,
+                but=memory.diary.thread_id,
+                obscured=memory.config.obscures_threads,
+                room=TAIL_SHARE * memory.window.limits().message_tokens,
                 counter=self._counter,
             )
         except StorageError as error:
-            await turn.report(error)
+            await memory.report(error)
             return []
 
-    def _compose(self, turn: Turn, asked: Message, given: SentBlock | None, tails: Sequence[Tail]) -> None:
+    def _compose(self, memory: RunMemory, asked: Message, given: SentBlock | None, tails: Sequence[Tail]) -> None:
         """Compose the memory note of a question. ``given``: the note that other parts of memory made for it."""
-        own = turn.window.sent_block(asked.created_at or utc_now(), tails)
+        own = memory.window.sent_block(asked.created_at or utc_now(), tails)
         asked.sent = joined(given, own, self._counter)
 
-    async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
+    async def _before_end(self, context: RunContext[Any], state: DiaryProcessorState, outcome: Outcome) -> None:
         """Drop the notes of a discarded run before its rows are removed."""
-        if state.turn is None or outcome != "discarded":
+        if state.memory is None or outcome != "discarded":
             return
         try:
-            await state.turn.discard(context.messages.of("input", "response"))
+            await state.memory.discard(context.messages.of("input", "response"))
         except StorageError as error:
             logger.warning("the thread's next run drops the notes of run %s: %s", context.run_id, error)
 
-    async def _after_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
+    async def _after_end(self, context: RunContext[Any], state: DiaryProcessorState, outcome: Outcome) -> None:
         """Make the notes of a run permanent after it has ended in storage. If this fails, the next ``open`` does it."""
         state.listener.writer = None
-        if state.turn is None or outcome == "discarded":
+        if state.memory is None or outcome == "discarded":
             return
         messages = context.messages
         own = messages.of("input", "response") if outcome == "committed" else []
-        mended = [row for row in state.turn.window.rows if row.id in messages.obsolete | messages.repaired]
+        mended = [row for row in state.memory.window.rows if row.id in messages.obsolete | messages.repaired]
         try:
             if mended:  # a background job may have saved notes of their old text since the last step
                 removed = [row for row in mended if row.id in messages.obsolete]
-                await state.turn.forget([row for row in mended if row not in removed], removed)
-            await state.turn.commit([message for message in own if message.seq])
+                await state.memory.forget([row for row in mended if row not in removed], removed)
+            await state.memory.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
-            context.wait_at_end(state.turn.settled)
+            context.wait_at_end(state.memory.settled)
 
 
 def _pinned(context: RunContext[Any]) -> set[str]:

@@ -6,7 +6,7 @@ from diarist.exceptions import ConflictError
 from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.roles.base import Reflected, RoleError
-from diarist.memory.observational.thread_diary import Done, NotSmallerError, Outcome, ThreadDiary
+from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError, ThreadDiary
 from diarist.storage.records import Observation, ObservationLog, PendingReflection
 
 
@@ -18,7 +18,7 @@ async def reflect(
     timeout: float | None,
     buffered: bool = False,
     guidance: str | None = None,
-) -> Outcome:
+) -> CycleResult | Exception:
     """Replace the planned entries by one, in a new generation; ``timeout`` and errors as for ``observe``.
 
     A replacement that is hardly smaller is dropped, and the plan is not tried again until an entry is added.
@@ -29,18 +29,18 @@ async def reflect(
     """
     cycle = diary.cycle(plan.cycle_id, "reflection", log, plan.tokens, buffered=buffered)
 
-    async def work() -> Done:
+    async def work() -> CycleResult:
         call = diary.reflector.reflect(plan.entries, target_tokens=plan.target_tokens, guidance=guidance)
-        reflected = await diary.call(call, cycle, timeout)
+        reflected = await diary.call_role(call, cycle, timeout)
         entry = _entry(diary, f"ref_{cycle.id}", plan, reflected)
         if entry.tokens >= plan.limit_tokens:
             await diary.update(lambda log: transitions.suppress(log, plan.cycle_id))
             raise NotSmallerError(
                 f"the Reflector {entry.model} hardly shortened the notes: {entry.tokens:,} of {plan.tokens:,} tokens"
             )
-        return Done(await _save(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
+        return CycleResult(await _save(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
 
-    return await diary.run(cycle, work, thread_ids=[diary.thread_id])
+    return await diary.run_cycle(cycle, work, thread_ids=[diary.thread_id])
 
 
 def _entry(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Reflected) -> Observation:

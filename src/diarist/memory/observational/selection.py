@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, groupby
 
-from diarist.memory.observational.decide import Limits
+from diarist.memory.observational.decide import OVERSHOOT, Limits
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.message_units import is_unit, tokens_of
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.records import ObservationLog, Source
-
-_OVERSHOOT = 0.95
 
 PATIENCE = 3
 """Number of refusals after which a batch is first halved; each further refusal halves it again. Also the number of
@@ -49,7 +47,7 @@ def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limi
             first += 1
         clean.append(first == len(raw) or raw[first].role == "user")
     for count in range(enough, len(units) + 1):
-        if sums[count - 1] - need > _OVERSHOOT * limits.retained_tokens:
+        if sums[count - 1] - need > OVERSHOOT * limits.retained_tokens:
             break
         if clean[count - 1]:
             return [list(unit) for unit in units[:count]]

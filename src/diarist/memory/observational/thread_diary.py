@@ -35,7 +35,7 @@ from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
 
-Made = TypeVar("Made", Observed, Reflected)
+RoleAnswer = TypeVar("RoleAnswer", Observed, Reflected)
 
 
 class OutOfTimeError(ModelTimeoutError):
@@ -47,24 +47,20 @@ class NotSmallerError(RoleError):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """The result of a cycle.
+class CycleResult:
+    """The result of a cycle that did not fail.
 
     Attributes:
         log: The saved diary.
         entry: Its new entry.
         shortfall: Description of missing notes, without quotations.
-        short: Some of the rows were not noted and stay raw: plan again before observing newer ones.
+        partial: Some of the rows were not noted and stay raw: plan again before observing newer ones.
     """
 
     log: ObservationLog
     entry: Observation
     shortfall: str = ""
-    short: bool = False
-
-
-Outcome = Done | Exception
-"""The result of a cycle, or the error that ended it."""
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,17 +190,17 @@ class ThreadDiary:
             buffered=buffered,
         )
 
-    async def run(
+    async def run_cycle(
         self,
         cycle: Cycle,
-        work: Callable[[], Awaitable[Done]],
+        work: Callable[[], Awaitable[CycleResult]],
         *,
         thread_ids: Sequence[str],
         rows: Sequence[RowRef] = (),
         sources: Sequence[Source] = (),
         run_id: str | None = None,
         forgive_timeout: bool = False,
-    ) -> Outcome:
+    ) -> CycleResult | Exception:
         """Run a cycle and send its events. Errors are returned, not raised.
 
         Args:
@@ -215,7 +211,7 @@ class ThreadDiary:
         """
         await self.send(events.cycle_start(cycle, self.limits, thread_ids=thread_ids), cycle.log.key)
         try:
-            done = await work()
+            result = await work()
         except Exception as error:  # a turn does not fail because of a role
             failed_at, there = self.clock(), True
             with suppress(StorageError):  # a thread that a live run created is not visible yet
@@ -227,11 +223,11 @@ class ThreadDiary:
             if not isinstance(error, harmless):
                 await self._count_failure(cycle, error, sources if is_refusal(error) else (), rows, at=failed_at)
             return error
-        part = events.cycle_end(cycle, done.entry, at=self.clock(), shortfall=done.shortfall)
+        part = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
         await self.send(part, cycle.log.key)
-        return done
+        return result
 
-    async def call(self, role: Awaitable[Made], cycle: Cycle, timeout: float | None) -> Made:
+    async def call_role(self, role: Awaitable[RoleAnswer], cycle: Cycle, timeout: float | None) -> RoleAnswer:
         """Await a role's call; no lock and no transaction is open during it.
 
         Raises OutOfTimeError, and any error of the role.
@@ -240,7 +236,7 @@ class ThreadDiary:
         try:
             with span(f"memory {cycle.operation}", **{"diarist.cycle_id": cycle.id, "diarist.tokens": cycle.tokens}):
                 async with deadline:
-                    made = await inner_cancel_as_error(role)
+                    answer = await inner_cancel_as_error(role)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -249,10 +245,10 @@ class ThreadDiary:
                 if cycle.buffered
                 else f"no {cycle.operation} within the {self.config.observe_timeout:g} s that a run waits"
             ) from error
-        for warning in made.warnings:
+        for warning in answer.warnings:
             logger.warning("%s of thread %s: %s", cycle.operation, self.thread_id, warning)
-        texts = {item.name: getattr(made, item.name) for item in fields(made)}
-        return replace(made, **{name: writable(text) for name, text in texts.items() if isinstance(text, str)})
+        texts = {item.name: getattr(answer, item.name) for item in fields(answer)}
+        return replace(answer, **{name: writable(text) for name, text in texts.items() if isinstance(text, str)})
 
     async def _tell_failure(self, cycle: Cycle, error: Exception, *, at: datetime, stored: bool = True) -> None:
         """Send a failed event. ``stored``: append it to the event log too; False if that was deleted with its

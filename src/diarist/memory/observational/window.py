@@ -23,7 +23,7 @@ from diarist.storage.records import Observation, ObservationLog
 
 _SEQ = attrgetter("seq")
 
-Chunk = tuple[Observation, list[Message]]
+BufferedChunk = tuple[Observation, list[Message]]
 """An entry that is not active for this run yet, with its raw rows."""
 
 
@@ -47,7 +47,6 @@ class Window:
 
     def __init__(self, diary: ThreadDiary, log: ObservationLog, run_id: str | None) -> None:
         self.diary = diary
-        self.config = diary.config
         self.thread_id = diary.thread_id
         self.run_id = run_id
         self.stored = log
@@ -64,13 +63,11 @@ class Window:
 
     async def load(self, found: list[Message] | None = None) -> None:
         """Read the raw rows: those that the diary does not cover. ``found``: these rows, if they were read already."""
-        rows = found
-        if rows is None:
-            rows = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
+        if found is None:
+            found = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
         known = {row.id: row for row in self.rows}
-        rows = [known.get(row.id, row) for row in rows] if known else rows
-        self._set(rows)
-        await self.find_opener()
+        self._set([known.get(row.id, row) for row in found] if known else found)
+        await self.load_opener()
 
     def _set(self, rows: list[Message]) -> None:
         ensure_counted(rows, self.diary.counter)
@@ -120,8 +117,8 @@ class Window:
         known = self._opener if self._opened_for == self.rows[0].id else None
         return [known or stand_in(self.rows[0]), *self.rows]
 
-    async def find_opener(self) -> None:
-        """Find the user message before the first raw row, if the notes end in the middle of a turn."""
+    async def load_opener(self) -> None:
+        """Read the user message before the first raw row, if the notes end in the middle of a turn."""
         if not self.rows or self.rows[0].role == "user" or self.rows[0].id == self._opened_for:
             return
         self._opener, self._opened_for = None, self.rows[0].id
@@ -131,8 +128,8 @@ class Window:
         """Return the system texts of the diary: instructions, then the notes. Empty if there are no notes."""
         label = None
         if self.log.scope == "resource":
-            label = thread_label(self.thread_id, obscured=self.config.obscures_threads)
-        return render_log(self.log, labelled=self.config.retrieves is not None, thread=label)
+            label = thread_label(self.thread_id, obscured=self.diary.config.obscures_threads)
+        return render_log(self.log, labelled=self.diary.config.retrieves is not None, thread=label)
 
     def sent_block(self, now: datetime, tails: Sequence[Tail] = ()) -> SentBlock | None:
         """Return the memory note for this run's user message; None if earlier notes in the window say the same.
@@ -145,10 +142,10 @@ class Window:
         return compose_diary_note(
             self.log,
             now=now,
-            timezone=self.config.timezone,
+            timezone=self.diary.config.timezone,
             earlier=[row.sent for row in others if row.sent is not None],
             counter=self.diary.counter,
-            since=said_before if self.config.temporal_markers else None,
+            since=said_before if self.diary.config.temporal_markers else None,
             tails=tails,
         )
 
@@ -199,7 +196,7 @@ class Window:
                 held.append(row)
         return self.facts.unnoted_tokens - tokens_of(held)
 
-    def _gap(self, pinned: frozenset[str], chunks: Sequence[Chunk]) -> bool:
+    def _gap(self, pinned: frozenset[str], chunks: Sequence[BufferedChunk]) -> bool:
         """Return True if a row of ``fresh(pinned)`` lies before one of these chunks."""
         if not chunks:
             return False
@@ -212,11 +209,13 @@ class Window:
 
     def limits(self) -> Limits:
         """Return the current thresholds. With ``share_token_budget`` they depend on the sizes."""
-        if not self.config.share_token_budget:
+        if not self.diary.config.share_token_budget:
             return self.diary.limits
-        return limits_of(self.config, message_tokens=self.tokens, observation_tokens=self.facts.observation_tokens)
+        return limits_of(
+            self.diary.config, message_tokens=self.tokens, observation_tokens=self.facts.observation_tokens
+        )
 
-    def chunks(self, pinned: Collection[str] = (), *, everything: bool = False) -> list[Chunk]:
+    def chunks(self, pinned: Collection[str] = (), *, everything: bool = False) -> list[BufferedChunk]:
         """Return the entries that may be activated, oldest first: buffered ones, and those that another run activated
         since this one began. ``everything``: include those of the newest turns."""
         waiting = self.facts.waiting
@@ -284,7 +283,7 @@ class _Facts:
             self.noted = {row.id for row in noted}
             found = [(entry, *self._within(coverage, window.row_tokens)) for entry, coverage in self._hidden]
             chunks = sorted([chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0]))
-            self.waiting: list[Chunk] = [(entry, rows) for entry, rows, _ in chunks]
+            self.waiting: list[BufferedChunk] = [(entry, rows) for entry, rows, _ in chunks]
             self.waiting_tokens = tuple([tokens for _, _, tokens in chunks])
             several = self.log.scope == "resource"
             self.foreign = tuple([e for e, rows, _ in found if several and not rows and e.state == "buffered"])

@@ -23,20 +23,20 @@ _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"(?<=[.!?。！？])\s|\n"), re.c
 
 
 def chunks_of(message: Message, length: int) -> list[str]:
-    """Split the text of a user or assistant message into pieces of at most ``length`` characters.
+    """Split the text of a user or assistant message into chunks of at most ``length`` characters.
 
-    A piece ends at the last paragraph, sentence or word end in its second half, in this order of preference. Tool calls
-    and results have no pieces: full-text search finds them, not semantic recall.
+    A chunk ends at the last paragraph, sentence or word end in its second half, in this order of preference. Tool calls
+    and results have no chunks: full-text search finds them, not semantic recall.
     """
     text = message.text.strip() if message.role in ("user", "assistant") else ""
     text = text.encode("utf-8", "replace").decode()  # tokenizers reject lone surrogates
-    pieces: list[str] = []
+    chunks: list[str] = []
     while len(text) > length:
         breaks = ([match.start() for match in each.finditer(text, length // 2, length)] for each in _BREAKS)
         end = next((found[-1] for found in breaks if found), length)
-        pieces.append(text[:end].strip())
+        chunks.append(text[:end].strip())
         text = text[end:].strip()
-    return [*pieces, text] if text else pieces
+    return [*chunks, text] if text else chunks
 
 
 # --- embedding ---
@@ -45,15 +45,15 @@ def chunks_of(message: Message, length: int) -> list[str]:
 HARMLESS = "Hello."
 """A text that every embedder accepts."""
 
-Piece = tuple[Message, int, str]
+TextChunk = tuple[Message, int, str]
 """A message, the number of a chunk in it, and the chunk's text."""
-Made = tuple[Message, int, list[float]]
+EmbeddedChunk = tuple[Message, int, list[float]]
 """A message, the number of a chunk in it, and the chunk's vector."""
 
 logger = logging.getLogger("diarist")
 
 
-async def embed_pieces(embedder: Embedder, thread_id: str, pieces: Sequence[Piece]) -> list[Made]:
+async def embed_chunks(embedder: Embedder, thread_id: str, chunks: Sequence[TextChunk]) -> list[EmbeddedChunk]:
     """Embed chunks, leaving out messages that the embedder rejects.
 
     A message is rejected if it fails alone while a harmless text succeeds. Its id is logged, and it is not tried again.
@@ -62,19 +62,19 @@ async def embed_pieces(embedder: Embedder, thread_id: str, pieces: Sequence[Piec
     Raises ConfigError, ModelError, and other errors of the embedder.
     """
 
-    async def embed(some: Sequence[Piece]) -> list[Made]:
+    async def embed(some: Sequence[TextChunk]) -> list[EmbeddedChunk]:
         vectors = await embed_texts(embedder, [text for _, _, text in some])
         return [(row, number, vector) for (row, number, _), vector in zip(some, vectors, strict=True)]
 
     try:
-        return await embed(pieces)
+        return await embed(chunks)
     except Exception as error:
         if _concerns_all(error):
             raise
-    made: list[Made] = []
-    for message_id, group in groupby(pieces, key=lambda piece: piece[0].id):
+    embedded: list[EmbeddedChunk] = []
+    for message_id, group in groupby(chunks, key=lambda chunk: chunk[0].id):
         try:
-            made += await embed(list(group))
+            embedded += await embed(list(group))
         except Exception as error:
             if _concerns_all(error):
                 raise
@@ -86,7 +86,7 @@ async def embed_pieces(embedder: Embedder, thread_id: str, pieces: Sequence[Piec
                 embedder.name,
                 error,
             )
-    return made
+    return embedded
 
 
 def _concerns_all(error: Exception) -> bool:

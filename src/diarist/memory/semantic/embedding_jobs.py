@@ -14,7 +14,7 @@ from diarist.memory.rows import seq_of
 from diarist.memory.semantic.index import SemanticIndex
 from diarist.memory.semantic.notes import cut_quotes
 from diarist.memory.semantic.removal import forget_progress, remove_vectors
-from diarist.memory.semantic.setup import Vector, find_vectors
+from diarist.memory.semantic.setup import VectorOption, find_vectors
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Thread
@@ -30,7 +30,7 @@ _COMPLETE = 1_000_000
 """Size limit, in bytes, of the cache of resources that are embedded completely."""
 
 
-class Embedding:
+class EmbeddingJobs:
     """Keeps the vectors of messages up to date in background jobs, one per resource.
 
     Args:
@@ -41,13 +41,13 @@ class Embedding:
     def __init__(
         self,
         index: SemanticIndex | None,
-        vector: Vector,
+        vector: VectorOption,
         storage: Storage,
         counter: TokenCounter,
         background: Background,
     ) -> None:
         self._index, self._storage, self._counter, self._background = index, storage, counter, background
-        self._vector: Vector = vector
+        self._vector: VectorOption = vector
         self._waiting: dict[str, Thread] = {}
         self._complete: ByteCache[str, bool] = ByteCache(_COMPLETE)
         self._store: VectorStore | None = None

@@ -11,7 +11,7 @@ from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.observational.roles.transcript import shorten
-from diarist.memory.semantic.index import Near, Place, SemanticIndex, place_of
+from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Hit, Page
@@ -73,20 +73,20 @@ class HybridSearch:
         order = fused([list(words), list(near)])
         items: list[Hit] = []
         while start < len(order) and len(items) < limit:
-            place = order[start]
+            key = order[start]
             start += 1
-            if place in words:
-                items.append(words[place])
+            if key in words:
+                items.append(words[key])
                 continue
-            rows = await self._index.load(near[place], resource_id)
+            rows = await self._index.load(near[key], resource_id)
             if not rows:
-                await self._index.discard([near[place]])
+                await self._index.discard([near[key]])
             elif self._wanted.takes(rows[0]):
-                excerpt = shorten(" ".join(self._index.excerpt(near[place], rows[0]).split()), _EXCERPT)
+                excerpt = shorten(" ".join(self._index.excerpt(near[key], rows[0]).split()), _EXCERPT)
                 items.append(Hit(message=rows[0], excerpt=excerpt))
         return Page(items=items, cursor=encode_cursor("ranked", start) if start < len(order) else None)
 
-    async def _words(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Hit]:
+    async def _words(self, query: str, resource_id: str, thread_id: str | None) -> dict[MessageKey, Hit]:
         if not isinstance(self._storage, SearchStorage):
             return {}
         try:
@@ -101,9 +101,9 @@ class HybridSearch:
             )
         except InputError:  # no words to search for, or too many: the search by meaning may find something
             return {}
-        return {place_of(hit.message): hit for hit in page.items}
+        return {key_of(hit.message): hit for hit in page.items}
 
-    async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[Place, Near]:
+    async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[MessageKey, NearMessage]:
         try:
             async with asyncio.timeout(_PATIENCE if self._tolerant else None):
                 near = self._index.near(
@@ -120,7 +120,7 @@ class HybridSearch:
                 raise
             logger.warning("the search by meaning failed, so only words were searched: %r", error)
             return {}
-        return {one.place: one for one in found}
+        return {one.key: one for one in found}
 
 
 def _conditions(wanted: MessageFilter) -> Filter:
@@ -138,10 +138,10 @@ def _conditions(wanted: MessageFilter) -> Filter:
     return {**({"created_at": said} if said else {}), **values}
 
 
-def fused(rankings: list[list[Place]]) -> list[Place]:
+def fused(rankings: list[list[MessageKey]]) -> list[MessageKey]:
     """Combine rankings by reciprocal rank fusion; on a tie, the order of the first ranking counts."""
-    scores: dict[Place, float] = {}
+    scores: dict[MessageKey, float] = {}
     for ranking in rankings:
-        for rank, place in enumerate(ranking, start=1):
-            scores[place] = scores.get(place, 0.0) + 1 / (RANK_OFFSET + rank)
-    return sorted(scores, key=lambda place: -scores[place])
+        for rank, key in enumerate(ranking, start=1):
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + rank)
+    return sorted(scores, key=lambda key: -scores[key])

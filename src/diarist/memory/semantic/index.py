@@ -21,7 +21,7 @@ import orjson
 from diarist.concurrency import acquire_or_release, being_cancelled, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.rows import seq_of, threads_of
-from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_pieces, metadata_of, vector_id
+from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
 from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_messages, remove_vectors
 from diarist.messages import Message, new_id
@@ -39,16 +39,16 @@ _TRIES = 120
 logger = logging.getLogger("diarist")
 
 
-Place = tuple[str, str]
+MessageKey = tuple[str, str]
 """Ids of a thread and of a message in it."""
 
 
-def place_of(row: Message) -> Place:
+def key_of(row: Message) -> MessageKey:
     return row.thread_id or "", row.id
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearMessage:
     """A message near to a text, and the number of its nearest chunk."""
 
     thread_id: str
@@ -58,7 +58,7 @@ class Near:
     score: float
 
     @property
-    def place(self) -> Place:
+    def key(self) -> MessageKey:
         return self.thread_id, self.message_id
 
 
@@ -122,16 +122,16 @@ class SemanticIndex:
         limit: int,
         threshold: float | None = None,
         filter: Filter | None = None,
-    ) -> list[Near]:
+    ) -> list[NearMessage]:
         """Return messages of a resource that are near to ``text``, nearest first. Some may have been removed since.
 
         Raises ConfigError, ModelError, StorageError.
         """
-        pieces = chunks_of(Message.user(text), self._chunk_length)
-        if not pieces:
+        chunks = chunks_of(Message.user(text), self._chunk_length)
+        if not chunks:
             return []
         await self._open()
-        (vector,) = await embed_texts(self._embedder, pieces[:1], purpose="query")
+        (vector,) = await embed_texts(self._embedder, chunks[:1], purpose="query")
         if not any(vector):
             return []
         conditions: list[Filter] = [{"resource_id": resource_id}, filter or {}]
@@ -139,26 +139,26 @@ class SemanticIndex:
         hits = await self.vectors.query(
             self._name, vector, top_k=2 * limit, filter={"$and": conditions}, threshold=threshold
         )
-        found: dict[Place, Near] = {}
+        found: dict[MessageKey, NearMessage] = {}
         for hit in hits:
             data = hit.metadata
-            place = str(data["thread_id"]), str(data["message_id"])
-            found.setdefault(place, Near(*place, int(data["seq"]), int(data["chunk"]), hit.score))
+            key = str(data["thread_id"]), str(data["message_id"])
+            found.setdefault(key, NearMessage(*key, int(data["seq"]), int(data["chunk"]), hit.score))
         return list(found.values())[:limit]
 
-    async def load(self, near: Near, resource_id: str, *, after: int = 0) -> list[Message]:
+    async def load(self, near: NearMessage, resource_id: str, *, after: int = 0) -> list[Message]:
         """Return the message and ``after`` following ones; nothing if it is gone or belongs to another resource."""
         rows = await self._storage.list_messages(near.thread_id, after=near.seq - 1, limit=1 + after)
         if not rows or rows[0].id != near.message_id or rows[0].resource_id != resource_id:
             return []
         return rows
 
-    def excerpt(self, near: Near, row: Message) -> str:
+    def excerpt(self, near: NearMessage, row: Message) -> str:
         """Return the chunk of the row that was found by the search."""
-        pieces = chunks_of(row, self._chunk_length)
-        return pieces[near.chunk] if near.chunk < len(pieces) else row.text
+        chunks = chunks_of(row, self._chunk_length)
+        return chunks[near.chunk] if near.chunk < len(chunks) else row.text
 
-    async def discard(self, gone: Sequence[Near]) -> None:
+    async def discard(self, gone: Sequence[NearMessage]) -> None:
         """Remove vectors of deleted messages. Never raises: the next search that finds them tries again."""
         # Vectors of messages that exist stay, even if the store returned them for the wrong resource.
         try:
@@ -237,11 +237,10 @@ class SemanticIndex:
 
     async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
         """Store the vectors of these rows, and move the cursor after them."""
-        chunks = [(row, chunks_of(row, self._chunk_length)) for row in rows]
-        pieces = [(row, number, text) for row, texts in chunks for number, text in enumerate(texts)]
-        if pieces:
-            made = await embed_pieces(self._embedder, thread.id, pieces)
-            said = [(row, number, vector) for row, number, vector in made if any(vector)]
+        chunks = [(row, number, text) for row in rows for number, text in enumerate(chunks_of(row, self._chunk_length))]
+        if chunks:
+            embedded = await embed_chunks(self._embedder, thread.id, chunks)
+            said = [(row, number, vector) for row, number, vector in embedded if any(vector)]
             ids = list(dict.fromkeys(row.id for row, _, _ in said))
             await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
             await self.vectors.upsert(

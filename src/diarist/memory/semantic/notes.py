@@ -10,7 +10,7 @@ from diarist.memory.memory_note import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, shorten, speaker
 from diarist.memory.rows import rows_between, threads_of
-from diarist.memory.semantic.index import Place, place_of
+from diarist.memory.semantic.index import MessageKey, key_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter
@@ -28,11 +28,11 @@ class Recalled:
     excerpt: str
 
 
-def told(messages: Iterable[Message]) -> set[Place]:
-    """Return the places of these messages and of the messages that their notes quote."""
-    found: set[Place] = set()
+def told(messages: Iterable[Message]) -> set[MessageKey]:
+    """Return the keys of these messages and of the messages that their notes quote."""
+    found: set[MessageKey] = set()
     for message in messages:
-        found.add(place_of(message))
+        found.add(key_of(message))
         found |= _quoted(message.sent)
     return found
 
@@ -54,8 +54,8 @@ def recall_note(
 
 
 def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool, counter: TokenCounter) -> SentBlock:
-    rows = {place_of(row): row for one in recalled for row in one.rows}
-    excerpts = {place_of(one.found): one.excerpt for one in recalled}
+    rows = {key_of(row): row for one in recalled for row in one.rows}
+    excerpts = {key_of(one.found): one.excerpt for one in recalled}
     lines: list[str] = []
     for thread_id in dict.fromkeys(thread for thread, _ in rows):
         label = thread_label(thread_id, obscured=obscured)
@@ -64,16 +64,16 @@ def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool
         lines.append(f"Said {where}, and perhaps of use now:")
         of_thread = sorted((row for row in rows.values() if row.thread_id == thread_id), key=lambda row: row.seq or 0)
         for row in of_thread:
-            excerpt = excerpts.get(place_of(row))
+            excerpt = excerpts.get(key_of(row))
             text = " ".join((row.text if excerpt is None else excerpt).split())
             text = shorten(text, _NEIGHBOUR_LENGTH) if excerpt is None else text
             said = local_time(row, zone)
             lines.append(f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}")
-    return note_block(NAME, [list(place) for place in rows], lines, counter)
+    return note_block(NAME, [list(key) for key in rows], lines, counter)
 
 
-def _quoted(block: SentBlock | None) -> set[Place]:
-    return {(place[0], place[1]) for place in block.made_from.get(NAME, ())} if block is not None else set()
+def _quoted(block: SentBlock | None) -> set[MessageKey]:
+    return {(key[0], key[1]) for key in block.made_from.get(NAME, ())} if block is not None else set()
 
 
 async def quotes_what_is_gone(storage: Storage, block: SentBlock) -> bool:

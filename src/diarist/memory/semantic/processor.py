@@ -12,7 +12,7 @@ from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.index import Near, Place, SemanticIndex, place_of
+from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
 from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
 from diarist.messages import Message
 from diarist.processors.base import ProcessInputStepArgs, Processor
@@ -26,7 +26,7 @@ _SPARE = 4
 logger = logging.getLogger("diarist")
 
 
-class RecallProcessor(Processor[Any]):
+class SemanticRecallProcessor(Processor[Any]):
     """Puts messages close in meaning to the question into the memory note, and embeds the run's messages when it ends.
 
     Place the processor among the input processors. A failing store or embedder never fails the turn: the failure is
@@ -87,7 +87,7 @@ class RecallProcessor(Processor[Any]):
             context.on_end(lambda outcome: self._check_note(context, asked, outcome))
 
     async def _recall(
-        self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[Place]
+        self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[MessageKey]
     ) -> list[Recalled]:
         try:
             async with asyncio.timeout(config.timeout):
@@ -102,7 +102,7 @@ class RecallProcessor(Processor[Any]):
         return found
 
     async def _found(
-        self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[Place]
+        self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[MessageKey]
     ) -> list[Recalled]:
         assert context.resource_id is not None
         near = await self._index.near(
@@ -115,11 +115,11 @@ class RecallProcessor(Processor[Any]):
             filter=config.filter,
         )
         recalled: list[Recalled] = []
-        gone: list[Near] = []
+        gone: list[NearMessage] = []
         for one in near:
             if len(recalled) == config.top_k:
                 break
-            if one.place in known:
+            if one.key in known:
                 continue
             before, after = config.before_and_after
             rows = await self._index.load(one, context.resource_id, after=after)
@@ -133,7 +133,7 @@ class RecallProcessor(Processor[Any]):
                 )
                 neighbours = [*earlier, *neighbours]
             said = [row for row in neighbours if row.role in ("user", "assistant") and row.text.strip()]
-            shown = [row for row in said if place_of(row) not in known]
+            shown = [row for row in said if key_of(row) not in known]
             recalled.append(Recalled(rows[0], [*shown, rows[0]], self._index.excerpt(one, rows[0])))
         await self._index.discard(gone)
         return recalled

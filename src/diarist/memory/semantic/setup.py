@@ -11,11 +11,11 @@ from diarist.models.embedders import Embedder, resolve_embedder
 from diarist.storage.base import Storage
 from diarist.vectors import VectorStore
 
-Vector = VectorStore | Literal[False] | None
+VectorOption = VectorStore | Literal[False] | None
 
 
 def semantic_index(
-    storage: Storage, config: SemanticRecallConfig | None, vector: Vector, embedder: str | Embedder | None
+    storage: Storage, config: SemanticRecallConfig | None, vector: VectorOption, embedder: str | Embedder | None
 ) -> SemanticIndex | None:
     """Return the index of messages; None if no option needs one. Raises ConfigError for contradicting options."""
     if vector is False:
@@ -43,7 +43,7 @@ def semantic_index(
     )
 
 
-async def find_vectors(storage: Storage, vector: Vector, index: SemanticIndex | None) -> VectorStore | None:
+async def find_vectors(storage: Storage, vector: VectorOption, index: SemanticIndex | None) -> VectorStore | None:
     """Return the store that may have vectors of the storage's messages, written by this ``Memory`` or another one; None
     if there is no such store.
 

@@ -50,7 +50,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Working:
+class WorkingText:
     """The thread's working memory."""
 
     text: str
@@ -73,9 +73,9 @@ class LeftOut:
     messages: int
 
 
-Content = Working | Message | Forgotten | Generation | ObservationLog
-"""A part of a thread."""
-Item = Thread | Content | WholeResource
+ThreadItem = WorkingText | Message | Forgotten | Generation | ObservationLog
+"""An item that belongs to the thread before it."""
+Item = Thread | ThreadItem | WholeResource
 """The content of a line between the first and the last."""
 
 _COUNTED: dict[type, str] = {Thread: "threads", Message: "messages", WholeResource: "resources"}
@@ -123,7 +123,7 @@ def _value_of(item: Item) -> dict[str, Json]:
                 "metadata": item.metadata,
                 "created_at": None if item.created_at is None else item.created_at.isoformat(),
             }
-        case Working():
+        case WorkingText():
             return {"type": "working", "text": item.text}
         case Message():
             message = replace(item, thread_id=None, resource_id=None, run_id=None, seq=None)
@@ -228,7 +228,7 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 return Thread(**value, created_at=created_at)
             case "working":
                 _check(value, text=str)
-                return Working(**value)
+                return WorkingText(**value)
             case "message":
                 # Count the tokens again: the numbers in a file may be wrong.
                 message = Message.from_dict({**value, "part_tokens": None})

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from itertools import pairwise
+from string import hexdigits
 from typing import Literal
 
 from diarist.exceptions import ConflictError, InputError
@@ -172,5 +173,7 @@ class Importer:
                         f"the diary {key!r} was made from messages {source.first_seq} to {source.last_seq} of thread"
                         f" {source.thread_id!r}, some of which are missing"
                     )
+                if set(source.digest) - set(hexdigits):
+                    raise InputError(f"the diary {key!r} has a digest that is not hexadecimal: {source.digest!r}")
         if any(before.generation >= after.generation for before, after in pairwise(logs)):
             raise InputError(f"the generations of the diary {key!r} are not in ascending order")

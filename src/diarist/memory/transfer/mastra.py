@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from diarist.exceptions import InputError
 from diarist.memory.observational.log.coverage import RowsDigest
-from diarist.memory.observational.log.transitions import cycle_id, derive_hints
-from diarist.memory.transfer.format import Generation, Item, WholeResource, Working, check_message, lines_of
+from diarist.memory.observational.log.transitions import MAX_HINTS, cycle_id, derive_hints
+from diarist.memory.transfer.format import Generation, Item, WholeResource, WorkingText, check_message, lines_of
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
 from diarist.memory.transfer.thread_writer import PAGE
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
@@ -36,7 +36,6 @@ _KNOWN = {"currentTask", "suggestedResponse", "threadTitle", "lastObservedAt", "
 _SAID_BY_USERS = ("user", "user-message")
 """Signals with these types are messages that users sent while the agent was working."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_MAX_HINTS = 50
 """Maximum number of threads with a current task in the diary of a resource; the newest are kept."""
 
 
@@ -144,7 +143,7 @@ class _Database:
         )
         yield thread
         if metadata.get("workingMemory"):
-            yield Working(as_text(metadata["workingMemory"]))
+            yield WorkingText(as_text(metadata["workingMemory"]))
         known = as_object(as_object(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
@@ -188,7 +187,7 @@ class _Database:
                 yield WholeResource(id=resource_id, logs=logs)
 
     def _shared_logs(self, resource_id: str) -> tuple[ObservationLog, ...]:
-        sources, hints = self._covered.get(resource_id, {}), self._hints.get(resource_id, [])[-_MAX_HINTS:]
+        sources, hints = self._covered.get(resource_id, {}), self._hints.get(resource_id, [])[-MAX_HINTS:]
         return tuple(self._diary(f"resource:{resource_id}").logs(resource_id, sources, hints))
 
     # -- messages

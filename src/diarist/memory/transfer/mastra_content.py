@@ -105,7 +105,7 @@ _OBSERVED = "data-om-observation-end"
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class MastraContent:
     """The content of a message.
 
     Attributes:
@@ -118,7 +118,7 @@ class Content:
     observed: bool | None = None
 
 
-def read_content(cell: object, note: Note, *, is_json: bool = False) -> Content:
+def read_content(cell: object, note: Note, *, is_json: bool = False) -> MastraContent:
     """Parse the column ``content``.
 
     Args:
@@ -132,9 +132,9 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> Content:
         if is_json:
             note("contents that are not JSON, imported as text")
     if isinstance(value, list):
-        return Content(_parts(cast("list[Json]", value), note), {})
+        return MastraContent(_parts(cast("list[Json]", value), note), {})
     if not isinstance(value, dict):
-        return Content(_text(value if isinstance(value, str) else cell), {})
+        return MastraContent(_text(value if isinstance(value, str) else cell), {})
     content = cast("dict[str, Any]", value)
     metadata = as_object(content.get("metadata"))
     parts = _parts(content.get("parts"), note)
@@ -161,7 +161,7 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> Content:
     if _OBSERVED in kinds:  # the whole message was observed if no content follows the last mark
         end = len(kinds) - kinds[::-1].index(_OBSERVED)
         observed = not _parts(given[end:], lambda _: None)
-    return Content(parts, metadata, observed)
+    return MastraContent(parts, metadata, observed)
 
 
 def _text(value: Json) -> list[Part]:

@@ -11,7 +11,7 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.transfer.format import Content, Generation, Item, LeftOut, WholeResource, Working
+from diarist.memory.transfer.format import Generation, Item, LeftOut, ThreadItem, WholeResource, WorkingText
 from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
@@ -54,11 +54,11 @@ class ThreadReader:
         self._selection = selection or Selection()
         self._first = 0
 
-    async def content(self) -> AsyncIterator[Content]:
+    async def content(self) -> AsyncIterator[ThreadItem]:
         """Yield everything in the thread: its working memory, messages, ids of deleted messages, and diary."""
         key = f"thread:{self._thread.id}"
         if text := await read_working_memory(self._storage, key):
-            yield Working(text)
+            yield WorkingText(text)
         if self._selection.limit is not None:
             newest = deque([seq_of(row) async for row, taken in self.rows() if taken], self._selection.limit)
             self._first = newest[0] if newest else WHOLE

@@ -13,7 +13,7 @@ from diarist.exceptions import ConflictError, RunLostError, StorageError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.memory.run_lifecycle import RUN_TTL, end_run
-from diarist.memory.transfer.format import Content, Generation, Working
+from diarist.memory.transfer.format import Generation, ThreadItem, WorkingText
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
@@ -40,7 +40,7 @@ class ThreadWriter:
         self._page: list[Message] = []
         self._forgotten: list[Forgotten] = []
 
-    async def add(self, item: Content) -> None:
+    async def add(self, item: ThreadItem) -> None:
         """Add the next item. Raises ConflictError if two messages have the same id."""
         match item:
             case Message():
@@ -49,7 +49,7 @@ class ThreadWriter:
                     await self.flush()
             case Forgotten():
                 self._forgotten.append(item)
-            case Working():
+            case WorkingText():
                 await self.put_working_memory(item.text)
             case Generation():
                 self.logs.append(item.log)

@@ -36,7 +36,7 @@ logger = logging.getLogger("diarist")
 
 
 @dataclass(slots=True)
-class RunState:
+class WorkingMemoryState:
     """State of working memory for one request.
 
     Attributes:
@@ -79,8 +79,8 @@ class WorkingMemoryProcessor(Processor[Any]):
         """The tool that the model gets, unless ``read_only`` of a call says otherwise."""
         return [self._tool.definition] if self._config.kept_by == "actor" and self._config.read_only is not True else []
 
-    def create_state(self) -> RunState:
-        return RunState()
+    def create_state(self) -> WorkingMemoryState:
+        return WorkingMemoryState()
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Register a callback that stores the updates. It runs before the callback that ends the run in storage."""
@@ -122,7 +122,7 @@ class WorkingMemoryProcessor(Processor[Any]):
 
     async def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> None:
         """Update the system text, now that the messages of the prompt are known, and drop earlier updates from them."""
-        state: RunState = args.state
+        state: WorkingMemoryState = args.state
         if not state.key:
             return
         shown = self._system_text(args.message_list, state)
@@ -142,11 +142,13 @@ class WorkingMemoryProcessor(Processor[Any]):
         keeps = self._config.kept_by == "actor" and not self._config.is_read_only({})
         return system_text(records(messages, key), (await self._store.peek(key)).text, self._shape, keeps=keeps)
 
-    def _system_text(self, messages: MessageList, state: RunState) -> str:
+    def _system_text(self, messages: MessageList, state: WorkingMemoryState) -> str:
         known = records(messages.messages, state.key)
         return system_text(known, state.text or "", self._shape, keeps=state.keeps)
 
-    async def _update(self, context: RunContext[Any], state: RunState, memory: Json = None, **others: Json) -> str:
+    async def _update(
+        self, context: RunContext[Any], state: WorkingMemoryState, memory: Json = None, **others: Json
+    ) -> str:
         if others:
             raise ToolError(f"pass the update in the argument memory, and leave out {', '.join(others)}")
         async with state.lock:
@@ -170,7 +172,7 @@ class WorkingMemoryProcessor(Processor[Any]):
 
     # -- with the run
 
-    async def _write(self, context: RunContext[Any], state: RunState) -> None:
+    async def _write(self, context: RunContext[Any], state: WorkingMemoryState) -> None:
         """Store the updates made so far. Like the run's messages, they are pending until the run ends."""
         if state.written == len(state.updates):
             return
@@ -181,7 +183,7 @@ class WorkingMemoryProcessor(Processor[Any]):
         await self._store.update(state.key, lambda memory: stage(memory, context.run_id, updates))
         state.written = len(updates)
 
-    async def _before_end(self, context: RunContext[Any], state: RunState, outcome: Outcome) -> None:
+    async def _before_end(self, context: RunContext[Any], state: WorkingMemoryState, outcome: Outcome) -> None:
         """Store the updates before the run ends in storage. Raises StorageError."""
         if not state.key:
             return
@@ -195,7 +197,7 @@ class WorkingMemoryProcessor(Processor[Any]):
             except StorageError as error:
                 logger.warning("the next reader of %s drops the updates of this run: %s", state.key, error)
 
-    async def _after_end(self, state: RunState) -> None:
+    async def _after_end(self, state: WorkingMemoryState) -> None:
         if state.written or self._config.kept_by == "observer":
             try:
                 await self._store.read(state.key)

@@ -24,7 +24,7 @@ from diarist.messages import (
 )
 from diarist.models.base import Model
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
-from diarist.processors.hooks import Refused, wrong_type
+from diarist.processors.hooks import BadHookResult, wrong_type
 
 logger = logging.getLogger("diarist")
 
@@ -365,7 +365,7 @@ class ProviderHistoryCompat(Processor[Any]):
         """Add rule, hook and step to errors of the block."""
         try:
             yield
-        except Refused as error:
+        except BadHookResult as error:
             message = f"compatibility rule {rule.name!r} returned {error} ({hook}, step {step})"
             raise ProcessorResultError(message, processor_id=self.id, hook=hook, step=step) from error
         except Exception as error:

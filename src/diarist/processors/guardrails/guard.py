@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger("diarist")
 
-OnError = Literal["fail", "continue"]
 Where = Literal["input", "output", "tool-result"]
 
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
@@ -51,7 +50,7 @@ class Guard(Processor[Any], ABC):
     data_type: ClassVar[str]
     last_message_only = False
     strategy: Any
-    on_error: OnError = "fail"
+    on_error: Literal["fail", "continue"] = "fail"
     asks: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from diarist.encoding import dumps
-from diarist.memory.observational.log.transitions import derive_hints
+from diarist.memory.observational.log.transitions import as_digest, derive_hints
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, part_to_dict
 from diarist.storage.base import Storage
@@ -99,22 +99,25 @@ def visible_log(log: ObservationLog, run_id: str | None, thread_id: str = "") ->
 
 
 class RowsDigest:
-    """A hash of the ids, roles and parts of rows. Skips system rows, which are never observed."""
+    """The sum of hashes of rows: of their ids, roles and parts. Skips system rows, which are never observed.
+
+    It is a sum, so that the digests of adjacent ranges give the digest of both; see ``joined``.
+    """
 
     def __init__(self) -> None:
-        self._state = hashlib.sha256()
+        self._sum = 0
 
     def add(self, row: Message) -> None:
         if row.role != "system":
             content = [row.id, row.role, [part_to_dict(part) for part in row.parts]]
-            self._state.update(dumps(content, sort_keys=True))
+            self._sum += int.from_bytes(hashlib.sha256(dumps(content, sort_keys=True)).digest()[:16])
 
     def __str__(self) -> str:
-        return self._state.hexdigest()[:32]
+        return as_digest(self._sum)
 
 
 def digest_rows(rows: Iterable[Message]) -> str:
-    """Return the digest of rows, in the given order."""
+    """Return the digest of rows."""
     digest = RowsDigest()
     for row in rows:
         digest.add(row)

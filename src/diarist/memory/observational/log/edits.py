@@ -12,7 +12,7 @@ from functools import cached_property
 
 from diarist.exceptions import NotFoundError
 from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.log.transitions import with_entries
+from diarist.memory.observational.log.transitions import joined, with_entries
 from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Source, Tombstone
 from diarist.storage.words import text_terms
 
@@ -168,15 +168,23 @@ def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: E
         return [replace(_emptied(entry), sources=sources)] if sources else []
     if entry.kind == "observation":
         return []
-    covered = set(entry.sources)
+    covered = joined(entry.sources)
     for index in range(len(history) - 1, -1, -1):
         old = history[index].entries
-        parts = [part for part in old if part.sources and set(part.sources) <= covered]
+        parts = [part for part in old if part.sources and _lies_in(part, covered)]
         # The generation must have all the entries that the reflection replaced, and not yet the reflection.
-        if len(covered) == sum(len(part.sources) for part in parts) and all(part.id != entry.id for part in old):
+        if joined([s for part in parts for s in part.sources]) == covered and all(part.id != entry.id for part in old):
             restored = (replace(part, state="active", run_id=None) for part in parts)
             return [kept for part in restored for kept in _survivors(part, history[:index], erasure)]
     return []
+
+
+def _lies_in(entry: Observation, covered: Sequence[Source]) -> bool:
+    def within(one: Source, other: Source) -> bool:
+        same = one.thread_id == other.thread_id
+        return same and other.first_seq <= one.first_seq and one.last_seq <= other.last_seq
+
+    return all(any(within(source, other) for other in covered) for source in entry.sources)
 
 
 def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:

@@ -7,7 +7,7 @@ returns its argument.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -28,10 +28,28 @@ Operation = Literal["observation", "reflection"]
 MAX_TOMBSTONES = 256
 """Maximum number of tombstones. Each is needed until its rows are removed, and fewer removals run at a time."""
 
-_MAX_HINTS = 50
+MAX_HINTS = 50
+"""Maximum number of threads whose hints a reflection keeps."""
 _MAX_REFUSED = 100
 _FIRST_DELAY = timedelta(seconds=30)
 _LONGEST_DELAY = timedelta(minutes=10)
+
+
+def joined(sources: Iterable[Source]) -> tuple[Source, ...]:
+    """Return the sources, sorted by thread, with adjacent ones joined, so that a log does not grow with its thread."""
+    found: list[Source] = []
+    for source in sorted(sources, key=lambda source: (source.thread_id, source.first_seq)):
+        if found and (found[-1].thread_id, found[-1].last_seq + 1) == (source.thread_id, source.first_seq):
+            digest = as_digest(int(found[-1].digest or "0", 16) + int(source.digest or "0", 16))
+            found[-1] = replace(found[-1], last_seq=source.last_seq, digest=digest)
+        else:
+            found.append(source)
+    return tuple(found)
+
+
+def as_digest(total: int) -> str:
+    """Return the digest of rows whose hashes have this sum: 32 hexadecimal digits."""
+    return f"{total % (1 << 128):032x}"
 
 
 def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: Sequence[str] = ()) -> str:
@@ -44,7 +62,7 @@ def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: 
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
-def refusal(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
+def why_rejected(log: ObservationLog, entry: Observation, run_ids: Collection[str] = ()) -> str | None:
     """Return the reason why the log must reject an observation; None if it may add it, or has it already.
 
     Args:
@@ -74,7 +92,7 @@ def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
     Changes nothing if the log has it already, or ``refusal`` gives a reason. A new active entry clears ``suppressed``,
     so that the Reflector may try again.
     """
-    if has_cycle(log, entry.cycle_id) or refusal(log, entry) is not None:
+    if has_cycle(log, entry.cycle_id) or why_rejected(log, entry) is not None:
         return log
     if entry.state == "buffered":
         return replace(log, entries=(*log.entries, entry))
@@ -218,7 +236,7 @@ def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
 
 def hints_of_threads(entries: Sequence[Observation], threads: Sequence[str]) -> tuple[Hints, ...]:
     """Return the hints of each thread, for a reflection to keep; at most those of the last fifty threads."""
-    known = (derive_hints(entries, thread_id) for thread_id in threads[-_MAX_HINTS:])
+    known = (derive_hints(entries, thread_id) for thread_id in threads[-MAX_HINTS:])
     return tuple(hints for hints in known if hints.updated_at is not None)
 
 

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 
 from diarist.messages import Message
 
-Section = Sequence[tuple[int, Message]]
-"""Messages of one thread, each with its number among the messages of all threads, counted from 1."""
-
 _UNSAFE = re.compile(r"[\s()<>\[\]]+")
 _NAMED = re.compile(r"^Date:.*\(thread [^\s()]+\)", re.MULTILINE)
 _LENGTH = 10
@@ -39,9 +36,10 @@ def names_threads(text: str) -> bool:
     return _NAMED.search(text) is not None
 
 
-def by_thread(messages: Sequence[Message]) -> dict[str, Section]:
-    """Group numbered messages by thread, in order of each thread's first message."""
+def by_thread(messages: Sequence[Message]) -> dict[str, list[tuple[int, Message]]]:
+    """Group messages by thread, in order of each thread's first message. Each gets its number in ``messages``, counted
+    from 1."""
     threads: dict[str, list[tuple[int, Message]]] = {}
     for number, message in enumerate(messages, start=1):
         threads.setdefault(message.thread_id or "", []).append((number, message))
-    return dict(threads)
+    return threads

@@ -54,7 +54,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ModelReply:
     """An answer.
 
     Attributes:
@@ -71,7 +71,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RolePrompt:
     """A prompt in parts: instructions, quoted data, and files by their number in the data.
 
     Attributes:
@@ -83,7 +83,7 @@ class Question:
     files: Sequence[tuple[int, FilePart]] = ()
     source: str = ""
 
-    def prompt(self, *, with_files: bool) -> Prompt:
+    def render(self, *, with_files: bool) -> Prompt:
         parts: list[PromptPart] = [TextPart(text=self.data)]
         for number, file in self.files if with_files else ():
             parts += [TextPart(text=f"Attachment {number}:"), file]
@@ -114,18 +114,18 @@ class Caller:
         self._counter = counter or default_counter()
         self._accepted: dict[Model, ModelSettings] = {}
 
-    async def ask(self, question: Question, spent: Spent | None = None) -> Reply:
+    async def ask(self, prompt: RolePrompt, spent: Spent | None = None) -> ModelReply:
         """Return the first answer, and add its cost to ``spent``. Raise the ModelError of the last model if all
         fail."""
         spent = spent or Spent()
         entries = self._entries
         if self._choose is not None:
-            entries = self._choose(self._counter.count(question.instructions) + self._counter.count(question.data))
+            entries = self._choose(self._counter.count(prompt.instructions) + self._counter.count(prompt.data))
         place = retries = 0
         while True:
             entry = entries[place]
             try:
-                return await self._ask_once(entry.model, question, spent)
+                return await self._ask_once(entry.model, prompt, spent)
             except ModelError as error:
                 delay = entry.delay(error, retries)
                 if delay is None and place + 1 == len(entries):
@@ -138,17 +138,17 @@ class Caller:
                 retries += 1
                 await asyncio.sleep(delay)
 
-    async def _ask_once(self, model: Model, question: Question, spent: Spent) -> Reply:
+    async def _ask_once(self, model: Model, prompt: RolePrompt, spent: Spent) -> ModelReply:
         """Make one call. If the model refuses settings or files, repeat it without them."""
         given = self._accepted.get(model, self._settings)
         plain = replace(given, temperature=None, max_output_tokens=None)
         refusals: list[ModelAPIError] = []
         all_settings = [given] if given == plain else [given, plain]
-        for settings, files in product(all_settings, [True, False] if question.files else [False]):
+        for settings, files in product(all_settings, [True, False] if prompt.files else [False]):
             spent.calls += 1
             try:
-                request = ModelRequest(prompt=question.prompt(with_files=files), settings=settings)
-                reply = await _read(model, request, spent, question.source)
+                request = ModelRequest(prompt=prompt.render(with_files=files), settings=settings)
+                reply = await _read(model, request, spent, prompt.source)
             except ModelAPIError as error:
                 if not (isinstance(error, BadRequestError) or (files and error.status in _CANNOT)):
                     raise
@@ -156,14 +156,14 @@ class Caller:
                 continue
             self._accepted[model] = settings
             left_out = ["temperature and max_output_tokens"] if settings != given else []
-            left_out += ["attachments"] if question.files and not files else []
+            left_out += ["attachments"] if prompt.files and not files else []
             if left_out:
                 spent.warnings.append(f"repeated without {' and without '.join(left_out)}, since: {refusals[0]}")
             return reply
         raise refusals[-1]
 
 
-async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) -> Reply:
+async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) -> ModelReply:
     text, checked, broken_off, at_limit = "", 0, False, False
     compared, copied = len(source) < LEAST_SOURCE, False
     usage: Usage | None = None
@@ -194,4 +194,4 @@ async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) 
     if at_limit:
         spent.warnings.append("the model stopped at its output limit")
     looping, cut = broken_off or is_degenerate(text), at_limit or broken_off or copied
-    return Reply(text=text, model=model.id, looping=looping, cut=cut, copied=copied)
+    return ModelReply(text=text, model=model.id, looping=looping, cut=cut, copied=copied)

@@ -26,9 +26,9 @@ from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.calling import (
     MAX_OUTPUT_TOKENS,
     Caller,
-    Question,
-    Reply,
+    ModelReply,
     RoleModel,
+    RolePrompt,
     Spent,
     room_after,
 )
@@ -181,32 +181,32 @@ class ModelObserver:
             return None
         working_update = await self._working_updates.open(part) if self._working_updates else None
         said = read_transcript(transcript)
-        question = self._question(transcript, said, earlier, part, working_update)
+        prompt = self._prompt(transcript, said, earlier, part, working_update)
 
-        async def ask(question: Question, wish: str = "") -> _Answer:
-            wished = replace(question, data=f"{question.data}\n\n{wish}") if wish else question
+        async def ask(prompt: RolePrompt, wish: str = "") -> _Answer:
+            wished = replace(prompt, data=f"{prompt.data}\n\n{wish}") if wish else prompt
             reply = await self._caller.ask(wished, spent)
             return _answer_of(reply, transcript, said, part, working_update, short=copied)
 
-        answer = await ask(question)
+        answer = await ask(prompt)
         if answer.reply.looping:
-            answer = await ask(question)
+            answer = await ask(prompt)
         noted = [entry.text for entry in earlier]
         if noted and answer.text and not without_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
-            question = self._question(transcript, said, (), part, working_update)
-            answer = await ask(question)
+            prompt = self._prompt(transcript, said, (), part, working_update)
+            answer = await ask(prompt)
         if answer.fault:
             self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
         if answer.fault == "copy":
             words = _words_to_write(self._estimate(transcript))
-            second = await ask(question, load_prompt("observer_copied").format(words=words))
+            second = await ask(prompt, load_prompt("observer_copied").format(words=words))
             return answer if second.fault else second
         if answer.half_section or (answer.fault == "cut" and is_unit(part) and not answer.reply.looping):
             room = room_after(self._counter.count(answer.reply.text))
             if room < inf:
                 wish = load_prompt("observer_cut").format(tokens=f"{room:,.0f}", words=f"{room * 2 / 3:,.0f}")
-                second = await ask(question, wish)
+                second = await ask(prompt, wish)
                 return max(second, answer, key=lambda each: (not each.fault, not each.half_section, len(each.text)))
         return answer
 
@@ -220,14 +220,14 @@ class ModelObserver:
         observed = await rules.observe(part, earlier=earlier)
         return replace(observed, usage=spent.usage, calls=spent.calls, warnings=(*spent.warnings, what), shortfall=what)
 
-    def _question(
+    def _prompt(
         self,
         transcript: str,
         said: Mapping[int, str],
         earlier: Sequence[Observation],
         messages: Sequence[Message],
         working_update: ObserverUpdate | None,
-    ) -> Question:
+    ) -> RolePrompt:
         texts = [entry.text for entry in earlier]
         notes = select_notes(texts, transcript, self._previous_tokens, self._counter.count)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
@@ -246,7 +246,7 @@ class ModelObserver:
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = numbered_files(messages) if self._attachments else ()
         source = "\n".join(said.values())
-        return Question(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
+        return RolePrompt(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
 
     def _estimate(self, text: str) -> int:
         """Return about how many tokens a text has. Of a long text, samples are counted."""
@@ -283,7 +283,7 @@ class _Answer(NamedTuple):
         half_section: The answer was cut off inside the working memory section.
     """
 
-    reply: Reply
+    reply: ModelReply
     notes: Notes
     text: str
     cited: dict[str, tuple[int, ...]]
@@ -296,7 +296,7 @@ class _Answer(NamedTuple):
 
 
 def _answer_of(
-    reply: Reply,
+    reply: ModelReply,
     transcript: str,
     messages: Mapping[int, str],
     part: Sequence[Message],

@@ -9,7 +9,14 @@ from diarist.exceptions import ModelError
 from diarist.memory.observational.prompt.threads import names_threads
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Reflected, RoleError
-from diarist.memory.observational.roles.calling import MAX_OUTPUT_TOKENS, Caller, Question, RoleModel, Spent, room_after
+from diarist.memory.observational.roles.calling import (
+    MAX_OUTPUT_TOKENS,
+    Caller,
+    RoleModel,
+    RolePrompt,
+    Spent,
+    room_after,
+)
 from diarist.memory.observational.roles.observer import compose_instructions
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.models.base import ModelSettings
@@ -64,7 +71,7 @@ class ModelReflector:
         for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
             data = _data(entries, level, int(min(target_tokens, room)), smallest, guidance)
             try:
-                reply = await self._caller.ask(Question(instructions=self._instructions, data=data), spent)
+                reply = await self._caller.ask(RolePrompt(instructions=self._instructions, data=data), spent)
             except ModelError as error:
                 if not best.text:
                     raise
