@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
 from typing import Literal
 
 from diarist import Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
@@ -114,10 +115,10 @@ async def _contents(storage: Storage) -> AsyncIterator[str]:
     for thread in (await storage.list_threads()).items:
         yield str(thread)
         for row in await storage.list_messages(thread.id):
-            yield str(row)
+            yield str(row.to_dict())
         for key in (f"thread:{thread.id}", f"resource:{thread.resource_id}"):
-            yield str(await storage.get_log(key))
-            yield str(await storage.list_generations(key))
+            logs = [await storage.get_log(key), *await storage.list_generations(key)]
+            yield str([asdict(log) for log in logs if log is not None])
             yield str(await storage.list_events(key))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any, Literal
 
 import pytest
@@ -103,7 +104,7 @@ async def test_an_error_is_told_while_all_of_its_thread_is_forgotten(
     assert storage.was_interrupted
     key = f"{scope}:{'t' if scope == 'thread' else 'ada'}"
     log = await storage.get_log(key)
-    assert word(3) not in f"{log} {await storage.list_events(key)}"
+    assert word(3) not in f"{log and asdict(log)} {await storage.list_events(key)}"
     assert log is None or (scope, whose) == ("resource", {"thread": "t"})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
@@ -50,7 +51,7 @@ async def test_everything_follows_the_new_words(storage: Storage, scope: str) ->
     memory = keeping(storage, scope)
     first, *others = await keep(memory)
     assert await found(memory, "messages.search", "rome") == [SAID[0]]
-    assert "Rome" in str(await memory.diary.get(thread="t"))
+    assert "Rome" in str(asdict(await memory.diary.get(thread="t")))
     changed = await memory.messages.update(
         first.id, thread="t", resource="ada", text="I decided to plant roses on 12 June 2026."
     )
@@ -62,9 +63,9 @@ async def test_everything_follows_the_new_words(storage: Storage, scope: str) ->
     assert await found(memory, "messages.search", "roses") == [rows[0].text]
     assert await found(memory, "recall", "italy") == []
     assert (await found(memory, "recall", "garden"))[0] == rows[0].text
-    assert "Rome" not in str(await memory.diary.get(thread="t"))
+    assert "Rome" not in str(asdict(await memory.diary.get(thread="t")))
     await memory.diary.observe(thread="t")
-    notes = str(await memory.diary.get(thread="t"))
+    notes = str(asdict(await memory.diary.get(thread="t")))
     assert "roses" in notes
     assert "Rome" not in notes
 
@@ -114,7 +115,7 @@ async def test_what_cannot_be_changed(storage: Storage) -> None:
         await memory.messages.update(first.id, thread="t", text="x")
     await storage.finish_run(run, "discarded")
     assert await memory.messages.list(thread="t") == rows
-    assert "Rome" in str(await memory.diary.get(thread="t"))
+    assert "Rome" in str(asdict(await memory.diary.get(thread="t")))
 
 
 class Failing(InMemoryStorage):
@@ -154,7 +155,7 @@ async def test_after_any_failed_step_the_notes_agree_with_the_message() -> None:
         is_old = "Rome" in (await memory.messages.list(thread="t"))[0].text
         seen.add(is_old)
         if not is_old:
-            assert "Rome" not in str(await memory.diary.get(thread="t"))
+            assert "Rome" not in str(asdict(await memory.diary.get(thread="t")))
             await memory.settled()
             assert await found(memory, "recall", "italy") == []
     assert seen == {True, False}
@@ -176,4 +177,4 @@ async def test_notes_that_are_being_made_of_the_old_words_are_dropped() -> None:
     await memory.messages.update("m", thread="t", text="I decided to stay.")
     go_on.set()
     await asyncio.gather(observing, return_exceptions=True)
-    assert "Rome" not in str(await memory.diary.get(thread="t"))
+    assert "Rome" not in str(asdict(await memory.diary.get(thread="t")))

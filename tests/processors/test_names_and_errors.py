@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,9 @@ async def test_a_made_up_tool_and_its_id(make: Make, secret: str, tmp_path: Path
         chunks, result = await run(agent, thread="t")
         rows = await stored(memory.storage, "t")
     assert secret not in written(chunks)
-    assert secret not in str(result)
+    assert secret not in str(asdict(result))
     assert secret not in model.requests[1].text
-    assert secret not in str(rows)
+    assert secret not in str([row.to_dict() for row in rows])
     assert secret.encode() not in in_files(tmp_path)
     calls = [part for message in rows for part in message.tool_parts]
     assert [call.state for call in calls] == ["error", "error"]
@@ -188,7 +189,7 @@ async def test_a_name_can_block() -> None:
     model = ScriptedModel(ToolCall(f"send_{MAIL}"))
     result = await Agent(model=model, output_processors=[RegexFilter(strategy="block")]).generate("hi")
     assert result.tripwire is not None
-    assert MAIL not in str(result)
+    assert MAIL not in str(asdict(result))
 
 
 class Everything(Model):
@@ -224,7 +225,7 @@ class Everything(Model):
 async def test_wherever_a_chunk_has_room_for_it(make: Make, secret: str) -> None:
     chunks, result = await run(Agent(model=Everything(secret), output_processors=[make()]))
     assert secret not in written(chunks)
-    assert secret not in str(result)
+    assert secret not in str(asdict(result))
     (call,) = result.steps[0].tool_calls
     assert (call.state, call.provider_executed) == ("result", True)
 
@@ -340,5 +341,5 @@ async def test_what_a_broken_classifier_says_does_not_reach_the_client() -> None
     chunks, result = await run(agent)
     assert result.tripwire is not None
     assert MAIL not in written(chunks)
-    assert MAIL not in str(result)
+    assert MAIL not in str(asdict(result))
     assert "ModelConnectionError" in result.tripwire.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -182,7 +183,7 @@ async def test_an_edit_after_the_step_was_stored(storage: Storage, make: MakeMem
         await memory.settled()
         assert await told(storage, "end")
         assert {data["error"] for data in await told(storage, "failed")} <= {"ConflictError"}
-        assert SECRET not in repr(await log_of(storage))
+        assert SECRET not in str(asdict(await log_of(storage)))
         await raw_rows(storage)
 
 
@@ -230,5 +231,5 @@ async def test_a_late_edit_takes_back_what_was_noted_within_the_run(storage: Sto
     assert f"they said {SECRET}" in model.requests[8].text
     assert all(SECRET not in request.text for request in model.requests[9:])
     await memory.settled()
-    assert SECRET not in repr(await memory.diary.get(thread="t"))
+    assert SECRET not in str(asdict(await memory.diary.get(thread="t")))
     await raw_rows(storage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -295,7 +296,7 @@ async def belongings(storage: Storage, user: str) -> dict[str, Any]:
     return {
         "threads": [(thread.id, thread.title, thread.metadata) for thread in threads],
         "rows": {thread.id: [row.to_dict() for row in await storage.list_messages(thread.id)] for thread in threads},
-        "logs": {key: str(await storage.get_log(key)) for key in logs},
+        "logs": {key: (log := await storage.get_log(key)) and asdict(log) for key in logs},
         "working": str(await storage.get_working_memory(f"resource:{user}")),
     }
 

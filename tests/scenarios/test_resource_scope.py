@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -437,7 +438,9 @@ async def test_a_reflection_of_several_threads_keeps_the_task_of_each(storage: S
         note = model.requests[-1].prompt.messages[-1].text
         assert [line for line in note.splitlines() if "task" in line] == [f"Current task: task of said-{thread}-1"]
     await memory.threads.delete("garden")
-    assert "garden" not in str(await storage.get_log("resource:ada"))
+    stored = await storage.get_log("resource:ada")
+    assert stored is not None
+    assert "garden" not in str(asdict(stored))
 
 
 async def test_notes_say_which_thread_they_are_about(storage: Storage) -> None:
