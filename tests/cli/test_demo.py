@@ -111,6 +111,10 @@ def test_a_part_without_a_diary_says_so() -> None:
     assert "the agent continues from the stored messages" in shown
 
 
+def test_a_single_entry_is_named_in_the_singular() -> None:
+    assert re.search(r"The diary: [\d,]+ tokens, 1 entry, generation 0", played("--turns", 4))
+
+
 def test_fresh_starts_over(folder: Path) -> None:
     played("--turns", 3)
     before = asyncio.run(stored(folder / "diarist-demo.db"))

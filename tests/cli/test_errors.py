@@ -117,7 +117,7 @@ def test_a_worker_without_its_memory_says_what_is_wrong(folder: Path, place: str
         ("export nothing.db -", "the file nothing.db does not exist"),
         ("migrate nothing.db", "the file nothing.db does not exist"),
         ("demo --storage nowhere/memory.db", "nowhere does not exist; create it"),
-        ("demo --storage chat.json", "the file is no database"),
+        ("demo --storage chat.json", "file is not a database; move it away"),
     ],
 )
 def test_a_wrong_name_is_one_line(folder: Path, command: str, says: str) -> None:

@@ -228,7 +228,7 @@ _REMEDIES = {
     "SQLITE_BUSY": BUSY,
     "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
     "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
-    "SQLITE_NOTADB": "; the file is no database: move it away, or choose another path",
+    "SQLITE_NOTADB": "; move it away, or choose another path",
     "SQLITE_CORRUPT": "; the file is damaged: restore a copy, or save what is readable with"
     " the command .recover of the sqlite3 shell",
     "SQLITE_FULL": "; free some space on the disk",

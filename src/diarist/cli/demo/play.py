@@ -8,7 +8,7 @@ from rich.text import Text
 
 from diarist.agent import Agent
 from diarist.cli.demo.replay import INSTRUCTIONS, RESOURCE, THREAD, Meter, Replay, Settings, count_tokens, make_memory
-from diarist.cli.demo.screen import Screen
+from diarist.cli.demo.screen import Screen, entries
 from diarist.cli.demo.script import load_turns
 from diarist.counting import message_tokens
 from diarist.exceptions import NotFoundError
@@ -63,7 +63,7 @@ async def go_on(settings: Settings, screen: Screen) -> None:
         history = sum(message_tokens(row) for row in rows)
         say(f"[bold]{settings.path} remembers an earlier run.[/bold] Nothing is played again.\n")
         say(f"  {len(rows)} messages, {history:,} tokens")
-        say(f"  a diary of {log.tokens:,} tokens in {len(log.active)} entries, generation {log.generation}\n")
+        say(f"  a diary of {log.tokens:,} tokens in {entries(log)}, generation {log.generation}\n")
         model = ScriptedModel(lambda _: SCRIPTED) if settings.model is None else settings.model
         meter = Meter(memory.counter)
         async with Agent(

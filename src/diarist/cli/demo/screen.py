@@ -88,7 +88,7 @@ class Screen:
                 say(Text(f"  Ada:       {report.asked}", style="bold"))
                 say(Text(f"  Assistant: {report.answer}\n"))
         self.block(
-            f"The diary: {log.tokens:,} tokens, {len(log.active)} entries, generation {log.generation}",
+            f"The diary: {log.tokens:,} tokens, {entries(log)}, generation {log.generation}",
             "\n\n".join(entry.text.strip() for entry in log.active) or "(nothing was observed)",
         )
         table = Table(title="In all", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -151,3 +151,9 @@ def _event(event: Event) -> str:
         f"{'diary of ' if reflection else ''}{data[went]:,} tokens → {data[came]:,} tokens "
         f"{'' if reflection else 'of diary '}in {data['durationMs']:,} ms"
     )
+
+
+def entries(log: ObservationLog) -> str:
+    """Return how many entries the prompt has, such as ``1 entry``."""
+    number = len(log.active)
+    return f"{number} {'entry' if number == 1 else 'entries'}"
