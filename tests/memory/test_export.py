@@ -465,7 +465,7 @@ async def test_what_a_killed_import_left_does_not_stand_in_the_way(storage: Stor
 async def test_a_running_import_of_the_same_thread_is_refused_at_once(storage: Storage) -> None:
     lines = await lines_of(await filled(InMemoryStorage()))
     await storage.begin_run("other", Thread(id="t", resource_id="ada"), guarded=True)
-    with pytest.raises(ThreadBusyError):
+    with pytest.raises(ThreadBusyError, match="is being created by another call"):
         await keeping_diary(storage).threads.import_all(lines)
 
 

@@ -343,6 +343,37 @@ async def test_a_model_that_fails_is_told_and_the_job_ends(
         await until(lambda: idle(postgres_url))
 
 
+class Away(InMemoryStorage):
+    """Cannot save a diary at first."""
+
+    away = True
+
+    async def save_log(self, *args: Any, **options: Any) -> ObservationLog:
+        if self.away:
+            raise StorageError("the server is away")
+        return await super().save_log(*args, **options)
+
+
+async def test_notes_that_cannot_be_saved_are_made_again_later(postgres_url: str) -> None:
+    small = ObservationConfig(message_tokens=400, buffer_tokens=100, block_after=20_000)
+    diary = ObservationalMemoryConfig(model="extractive", observation=small)
+    storage = Away()
+    async with Memory(storage=storage, observational_memory=diary, queue=PostgresQueue(postgres_url)) as memory:
+        await talk(agent_of(memory), 5)
+        await memory.settled()
+        worker = asyncio.create_task(memory.run_worker(grace=0))
+
+        async def put_off() -> bool:
+            return any(job["scheduled_at"] for job in await jobs(postgres_url, "todo"))
+
+        await until(put_off)
+        storage.away = False
+        await fetch(postgres_url, "UPDATE diarist_queue.procrastinate_jobs SET scheduled_at = NULL")
+        await until(lambda: idle_with_notes(memory, postgres_url))
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+
 # --- the queue alone ----------------------------------------------------------------------------------------
 
 

@@ -18,14 +18,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from diarist import Memory, ObservationalMemoryConfig
+from diarist import Memory, Message, ObservationalMemoryConfig
 from diarist.storage import SQLiteStorage
 from tests.loopback.fixtures import *  # noqa: F403
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Hang
 
-RECIPE = Path(__file__).parents[2] / "docs" / "howto" / "serve-with-fastapi.md"
-_APP = re.compile(r"<!-- file: app.py -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = Path(__file__).parents[2] / "docs" / "howto"
+_APP = re.compile(r"<!-- file: \w+\.py -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 SLOW_APP = """
 import asyncio
@@ -86,9 +86,9 @@ HEADERS = {"content-type": "application/json", "x-user": "ada"}
 class Service:
     """An application in a uvicorn process of its own."""
 
-    def __init__(self, folder: Path, source: str) -> None:
+    def __init__(self, folder: Path, source: str, name: str = "app", *options: str) -> None:
         (folder / "app.py").write_text(source, encoding="utf-8")
-        command = [sys.executable, "-m", "uvicorn", "app:app", "--port", "0"]
+        command = [sys.executable, "-m", "uvicorn", f"app:{name}", "--port", "0", *options]
         self._process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
         self.log: list[str] = []
         self.url = self._read_until("running on")[1]
@@ -136,25 +136,31 @@ class Service:
             pass
 
 
+def recipe_of(page: str, model: str = 'ScriptedModel(lambda request: "Noted.")') -> str:
+    """The application of a page, with this model."""
+    found = _APP.search((PAGES / page).read_text(encoding="utf-8"))
+    assert found is not None
+    return found[1].replace('model=ScriptedModel(lambda request: "Noted.")', f"model={model}")
+
+
 @pytest.fixture
 def recipe(tmp_path: Path) -> Iterator[Service]:
-    found = _APP.search(RECIPE.read_text(encoding="utf-8"))
-    assert found is not None
-    service = Service(tmp_path, found[1])
+    service = Service(tmp_path, recipe_of("serve-with-fastapi.md"))
     yield service
     service.close()
 
 
 @pytest.fixture
-def recipe_with_model(
-    tmp_path: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Service]:
-    """The recipe with the model that its comment names."""
+def model_url(openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where services find the model that the pages name in a comment."""
     monkeypatch.setenv("OPENAI_BASE_URL", openai_server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "test")
-    found = _APP.search(RECIPE.read_text(encoding="utf-8"))
-    assert found is not None
-    service = Service(tmp_path, found[1].replace('model=ScriptedModel(lambda request: "Noted.")', 'model="openai/m"'))
+    return openai_server.base_url
+
+
+@pytest.fixture
+def recipe_with_model(tmp_path: Path, model_url: str) -> Iterator[Service]:
+    service = Service(tmp_path, recipe_of("serve-with-fastapi.md", '"openai/m"'))
     yield service
     service.close()
 
@@ -200,6 +206,25 @@ async def test_a_client_that_leaves_a_stream_ends_its_run(
     connection.close()
     await openai_server.client_left()
     assert recipe_with_model.json("POST", "/threads/trip", {"text": "Are you there?"}) == {"text": "ok"}
+
+
+@pytest.mark.parametrize(("page", "name"), [("serve-with-fastapi.md", "app"), ("serve-with-django.md", "application")])
+async def test_a_run_that_the_stop_cuts_off_frees_its_thread(
+    tmp_path: Path, model_url: str, openai_server: OpenAIServer, page: str, name: str
+) -> None:
+    openai_server.will(Answer(text=["Once "], then="hang"))
+    service = Service(tmp_path, recipe_of(page, '"openai/m"'), name, "--timeout-graceful-shutdown", "0")
+    try:
+        connection = service.begin("/threads/trip/stream", {"text": "Tell me."})
+        assert connection.getresponse().read(5) == b"Once "
+        service.stop()
+        service.ended()
+        connection.close()
+    finally:
+        service.close()
+    async with Memory(storage=SQLiteStorage(tmp_path / "memory.db"), thread_wait=0) as memory:
+        await memory.messages.save([Message.user("And?")], thread="trip", resource="ada")
+        assert [row.text for row in await memory.messages.list(thread="trip")] == ["Tell me.", "And?"]
 
 
 async def test_running_requests_and_background_work_are_finished(slow_service: Service, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from diarist.memory.observational.message_units import observable_units, tokens_
 from diarist.memory.observational.observe import Batch, observe
 from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.selection import is_suspect, split_at_chunks, split_batches
-from diarist.memory.observational.thread_diary import ThreadDiary
+from diarist.memory.observational.thread_diary import ThreadDiary, raise_if_away
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog
@@ -108,6 +108,7 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
+            raise_if_away(result)
             if isinstance(result, Exception):
                 break
             log, partial = result.log, result.partial
@@ -123,7 +124,7 @@ async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
     log = visible_log(log, None)
     plan = plan_reflection(log, diary.limits.observation_tokens)
     if plan is not None and log.reflection is None and log.tokens >= diary.limits.reflection_start_tokens:
-        await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True)
+        raise_if_away(await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True))
 
 
 def _worth_a_call(

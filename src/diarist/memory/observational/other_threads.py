@@ -15,7 +15,7 @@ from diarist.memory.observational.prompt.diary_note import Tail
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import shorten
 from diarist.memory.observational.selection import split_batches
-from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
+from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary, raise_if_away
 from diarist.memory.rows import seq_of
 from diarist.messages import Message
 from diarist.storage.base import Storage
@@ -91,6 +91,8 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
+            for result in results:
+                raise_if_away(result)
             if any(isinstance(result, Exception) or result.partial for result in results):
                 return  # do not call a failing Observer again, nor observe newer rows before unnoted ones
             log = await diary.logs.newer(log) or log

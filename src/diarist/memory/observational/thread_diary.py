@@ -63,6 +63,12 @@ class CycleResult:
     partial: bool = False
 
 
+def raise_if_away(result: CycleResult | Exception) -> None:
+    """Raise the error of a storage that is not available, so that a queue tries the job again later."""
+    if type(result) is StorageError:  # its subclasses say that the data has changed
+        raise result
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadDiary:
     """The diary of a thread (or of its resource), with the roles that write it. Sends the events of this work.

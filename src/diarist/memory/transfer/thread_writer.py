@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from diarist.concurrency import acquire_or_release
 from diarist.counting import count_messages
-from diarist.exceptions import ConflictError, RunLostError, StorageError
+from diarist.exceptions import ConflictError, RunLostError, StorageError, ThreadBusyError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.memory.run_lifecycle import RUN_TTL, end_run
@@ -155,4 +155,10 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
 
 async def _open(storage: Storage, thread: Thread) -> Run:
     beginning = storage.begin_run(new_id("run"), thread, ttl=RUN_TTL, guarded=True)
-    return await acquire_or_release(beginning, lambda run: end_run(storage, run, "discarded"))
+    try:
+        return await acquire_or_release(beginning, lambda run: end_run(storage, run, "discarded"))
+    except ThreadBusyError as error:
+        raise ThreadBusyError(
+            f"thread {thread.id!r} is being created by another call; if the process of that call was killed, try again "
+            f"in {RUN_TTL:g} seconds"
+        ) from error
