@@ -385,7 +385,9 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
     if role is None and "type" in entry:
         raise InputError(f"message {index}: cannot read an item of type {entry['type']!r}; {_CHAT_FORM}")
     if role is None or ("content" not in entry and not entry.get("tool_calls")):
-        raise InputError(f"message {index}: a dictionary needs role and content; it has {', '.join(map(str, entry))}")
+        raise InputError(
+            f"message {index}: a dictionary needs role and content; it has {', '.join(map(str, entry)) or 'nothing'}"
+        )
     if role == "developer":  # OpenAI's newer name for it
         role = "system"
     if role not in ("system", "user", "assistant"):

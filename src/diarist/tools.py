@@ -201,7 +201,7 @@ class _Signature:
             if parameter.name == "self" and "self" not in hints:
                 raise ConfigError(
                     f"tool {name!r} is a method; leave it undecorated, and pass the method of an object: "
-                    f"tools=[obj.{name}]"
+                    f"tools=[obj.{function.__name__}], or with options tool(...)(obj.{function.__name__})"
                 )
             hint = hints.get(parameter.name, Any)
             if _is_context(hint):
@@ -330,8 +330,8 @@ def tool(
     def make(inner: Callable[..., Any]) -> Tool[Any]:
         if not callable(inner):
             raise ConfigError(f"tool() takes a function, not {inner!r}; write its options with names: @tool(name=...)")
-        own_name = name or getattr(inner, "__name__", "<lambda>")
-        if own_name == "<lambda>":
+        own_name = name or getattr(inner, "__name__", None)
+        if own_name is None or own_name == "<lambda>":
             raise ConfigError(f"tool {inner!r} has no name; write tool(name=...)(...)")
         return Tool[Any](
             name=own_name,

@@ -445,6 +445,22 @@ async def test_a_tool_that_returns_another_agents_result_gives_its_answer_only(
     assert "Keep this" not in model.requests[1].text
 
 
+async def test_a_tool_whose_other_agent_waits_for_approval_fails() -> None:
+    @tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    helper = Agent(model=ScriptedModel(ToolCall("pay", {})), tools=[pay])
+
+    async def ask() -> AgentResult[Any]:
+        """Ask the helper."""
+        return await helper.generate("pay")
+
+    part = await call(ask)
+    assert (part.state, part.result_text) == ("error", "the other agent gave no answer: stopped_by is 'approval'")
+
+
 async def test_one_failing_call_does_not_harm_the_others() -> None:
     calls = [ToolCall("crash"), ToolCall("add", {"a": 1, "b": 2}), ToolCall("nothing")]
     result = await Agent(model=ScriptedModel(calls, "done"), tools=[add, crash]).generate("go")

@@ -147,9 +147,15 @@ async def test_returning_the_list_of_the_args_after_editing_it() -> None:
 
 @pytest.mark.parametrize("hook", [*INPUT, *OUTPUT])
 async def test_a_changed_list_that_is_not_returned_is_refused(hook: str) -> None:
-    says = f"'returns' returned from {hook}.*: None, but it changed the list args.messages; return the list"
-    with pytest.raises(ProcessorResultError, match=says):
-        await run(returning(hook, lambda args: args.messages.append(Message.user("lost"))))
+    says = f"'returns' returned from {hook}.*: no list of messages, but it changed args.messages; return that list"
+
+    def edit(args: Any) -> Any:
+        args.messages.append(Message.user("lost"))
+        return args.message_list if whole else None
+
+    for whole in (False, True):
+        with pytest.raises(ProcessorResultError, match=says):
+            await run(returning(hook, edit))
 
 
 async def test_editing_a_messages_parts_in_place_is_enough() -> None:

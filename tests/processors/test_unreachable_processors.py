@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import pytest
 
-from diarist import Agent, Processor, processor
+from diarist import Agent, Message, Processor, processor
 from diarist.exceptions import ConfigError
 from diarist.processors import ModerationProcessor, UnicodeNormalizer
 from diarist.processors.compose import Branch, Parallel, Sequence
@@ -146,3 +147,23 @@ HELD = Holds()
 )
 def test_a_hook_that_some_processor_has_is_called(lists: Any) -> None:
     make(**lists)
+
+
+async def test_a_decorator_may_give_a_hook_further_arguments() -> None:
+    def with_word(hook: Any) -> Any:
+        @wraps(hook)
+        def called(self: Any, args: Any) -> Any:
+            return hook(self, args, "kept")
+
+        return called
+
+    class Adds(Processor[Any]):
+        id = "adds"
+
+        @with_word
+        def process_input(self, args: Any, word: str) -> Any:
+            return [*args.messages, Message.user(word)]
+
+    model = ScriptedModel("ok")
+    await Agent(model=model, processors=[Adds()]).generate("go")
+    assert "kept" in model.requests[0].text

@@ -190,10 +190,13 @@ def _fail(call: ToolPart, error: BaseException) -> None:
 def plain(value: Any) -> Json:
     """Return a tool's return value as JSON: models and dataclasses become dictionaries. Raises ToolError.
 
-    Of another agent's result only the answer is returned: the rest has prompts that the model must not see.
+    Of another agent's result only the answer is returned: the rest has prompts that the model must not see. If it has
+    none, ToolError says why.
     """
     if isinstance(value, AgentResult):
         inner = cast(AgentResult[Any], value)
+        if inner.stopped_by in ("tripwire", "error", "cancelled", "client_tool", "approval"):
+            raise ToolError(f"the other agent gave no answer: stopped_by is {inner.stopped_by!r}")
         value = inner.text if inner.output is None else inner.output
     if value is None or isinstance(value, str | int | float | bool):
         return value

@@ -207,7 +207,11 @@ class PostgresQueue:
         if done:
             logger.info("background work %s took %.1f s", wanted.name, time.monotonic() - started)
         elif attempt < MAX_ATTEMPTS:
-            await self.put_back(wanted, attempt=attempt + 1, delay=_FIRST_DELAY * 2 ** (attempt - 1))
+            delay = _FIRST_DELAY * 2 ** (attempt - 1)
+            try:
+                await self.put_back(wanted, attempt=attempt + 1, delay=delay)
+            except StorageError as error:  # the queue is not available either
+                logger.warning("background work %s is left to the next run of its thread: %s", wanted.name, error)
         else:
             logger.warning("background work %s is left to the next run of its thread", wanted.name)
 

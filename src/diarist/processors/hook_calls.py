@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields, replace
-from operator import is_
 from typing import Any, ClassVar, Self, cast
 
 from diarist.chunks import Chunk, FinishReason, Usage
@@ -69,10 +68,11 @@ class HookCall(ABC):
                 if bad := [item for item in items if not isinstance(item, SystemMessage | str)]:
                     raise BadHookResult(f"{type(bad[0]).__name__} among system_messages; allowed: SystemMessage, str")
                 self.messages.replace_system(items)
+        if isinstance(result, MessageList | None) and tuple(self.listed) != self.shown:
+            raise BadHookResult("no list of messages, but it changed args.messages; return that list")
         match result:
             case None:
-                if len(self.listed) != len(self.shown) or not all(map(is_, self.listed, self.shown)):
-                    raise BadHookResult("None, but it changed the list args.messages; return the list")
+                pass
             case MessageList():
                 if result is not self.messages:
                     raise BadHookResult("a MessageList that is not this run's own")

@@ -138,7 +138,7 @@ def _uncallable(kind: type[Processor[Any]]) -> tuple[str, str] | None:
         own = inspect.getattr_static(kind, hook)
         if own is getattr(Processor, hook) or not isinstance(own, FunctionType | staticmethod):
             continue
-        signature = inspect.signature(getattr(kind, hook))
+        signature = inspect.signature(getattr(kind, hook), follow_wrapped=False)
         own_object = () if isinstance(own, staticmethod) else (None,)
         try:
             signature.bind(*own_object, None)

@@ -144,6 +144,7 @@ class ScriptedModel(Model):
                 f"request {number + 1} arrived, but the script of {self.id!r} has {replies}; "
                 "add one, or end with a function, which answers every further request"
             )
+        # These never change, and copying them would take most of the time of a test with a long conversation.
         fixed = [*request.tools, *[message for message in request.prompt.messages if message.derived is not None]]
         self.requests.append(deepcopy(request, {id(each): each for each in fixed}))
         before, self._last_text = self._last_text, request.text
@@ -213,6 +214,7 @@ class ScriptedModel(Model):
 def _usage(before: str, text: str, pieces: list[Piece]) -> Usage:
     """Count the prompt ``text`` and the answer. The prefix shared with the prompt ``before`` counts as cached."""
     count = default_counter().count
+    # The longest common prefix, by halving: os.path.commonprefix compares character by character in Python.
     lengths = range(1, min(len(before), len(text)) + 1)
     shared = text[: bisect_left(lengths, True, key=lambda length: before[:length] != text[:length])]
     total = count(text)

@@ -7,15 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.log.coverage import Coverage, digest_rows, sources_of
-from diarist.memory.observational.log.transitions import joined
+from diarist.memory.observational.log.coverage import Coverage, digest_rows, join_sources, sources_of
 from diarist.messages import Message
 from diarist.storage.records import Observation, Source
 from tests.memory.observational.harness import NOON, user
 
 
 def covering(*ranges: tuple[int, int], thread: str = "t") -> Coverage:
-    sources = tuple(Source(thread_id=thread, first_seq=a, last_seq=b, digest="") for a, b in ranges)
+    sources = tuple(Source(thread_id=thread, first_seq=a, last_seq=b, digest="0") for a, b in ranges)
     entry = Observation(
         id="o", text="x", tokens=1, sources=sources, message_tokens=1, message_count=1, observed_at=NOON, cycle_id="c"
     )
@@ -83,10 +82,10 @@ def test_joined_sources_have_the_digest_of_all_their_rows() -> None:
         Source(thread_id="t", first_seq=a, last_seq=b, digest=digest_rows(rows[a - 1 : b]))
         for a, b in [(5, 5), (1, 4), (7, 9)]
     ]
-    whole, other = joined(sources)
+    whole, other = join_sources(sources)
     assert (whole.first_seq, whole.last_seq, whole.digest) == (1, 5, digest_rows(rows[:5]))
     assert other == sources[2]
-    assert joined([whole, replace(other, thread_id="u", first_seq=6)]) == (
+    assert join_sources([whole, replace(other, thread_id="u", first_seq=6)]) == (
         whole,
         replace(other, thread_id="u", first_seq=6),
     )

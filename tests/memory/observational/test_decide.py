@@ -697,7 +697,7 @@ def log_of(*tokens: int, **more: object) -> ObservationLog:
             id=f"o{n}",
             text=f"note {n}",
             tokens=size,
-            sources=(Source(thread_id="t", first_seq=n, last_seq=n, digest=""),),
+            sources=(Source(thread_id="t", first_seq=n, last_seq=n, digest="0"),),
             message_tokens=size,
             message_count=1,
             observed_at=NOON,

@@ -35,7 +35,7 @@ def log_of(noted: list[tuple[int, int, str]]) -> ObservationLog:
             id=f"o{number}",
             text="x",
             tokens=1,
-            sources=(Source(thread_id="t", first_seq=first, last_seq=first + more, digest=""),),
+            sources=(Source(thread_id="t", first_seq=first, last_seq=first + more, digest="0"),),
             message_tokens=1,
             message_count=1,
             observed_at=NOON,

@@ -8,7 +8,8 @@ from enum import Enum
 from itertools import accumulate
 
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.log.transitions import cycle_id, joined, replaced_by
+from diarist.memory.observational.log.coverage import join_sources
+from diarist.memory.observational.log.transitions import cycle_id, replaced_by
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
 OVERSHOOT = 0.95
@@ -264,7 +265,7 @@ class ReflectionPlan:
     @property
     def sources(self) -> tuple[Source, ...]:
         """The sources of the entries, sorted by thread; adjacent ones are joined."""
-        return joined([source for entry in self.entries for source in entry.sources])
+        return join_sources([source for entry in self.entries for source in entry.sources])
 
     @property
     def cycle_id(self) -> str:

@@ -199,8 +199,6 @@ class Engine:
                 return False
             if job.operation == "observation" and not job.others:
                 log, rows = await self.logs.read_with_rows(job.thread_id, job.resource_id, job.run_id)
-                # While the job waited, the thread may have been deleted, and another resource may have taken its id.
-                rows = [row for row in rows if row.resource_id == job.resource_id]
                 await buffer_observations(job, self.diary(log, job.thread_id, job.resource_id, emit), log, rows)
                 return True
             log = await self.logs.read(job.thread_id, job.resource_id)

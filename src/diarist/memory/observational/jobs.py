@@ -90,6 +90,8 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
 
     Args:
         log: The diary, with ``rows`` from ``LogStore.read_with_rows``.
+
+    Raises StorageError if the storage is not available.
     """
     run_id, partial = job.run_id, True
     while partial:  # finish the rest of a batch before the next one
@@ -120,7 +122,10 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
 
 
 async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
-    """Condense the oldest entries of the diary if due, and save the result as buffered."""
+    """Condense the oldest entries of the diary if due, and save the result as buffered.
+
+    Raises StorageError if the storage is not available.
+    """
     log = visible_log(log, None)
     plan = plan_reflection(log, diary.limits.observation_tokens)
     if plan is not None and log.reflection is None and log.tokens >= diary.limits.reflection_start_tokens:

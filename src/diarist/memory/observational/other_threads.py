@@ -73,6 +73,8 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
 
     Reads only the hundred newest threads, since this runs at the end of every run. Does nothing if their rows have
     fewer than ``buffer_tokens`` in total. Leaves out rows of live runs, and threads that another process is observing.
+
+    Raises StorageError if the storage is not available.
     """
     page = await diary.storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
     threads = await unobserved(diary, log, [thread.id for thread in page.items if thread.id != diary.thread_id])

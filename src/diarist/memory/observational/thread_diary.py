@@ -14,7 +14,7 @@ from typing import TypeVar
 from diarist.chunks import DataChunk, wire
 from diarist.concurrency import inner_cancel_as_error
 from diarist.encoding import writable
-from diarist.exceptions import ConflictError, ModelTimeoutError, NotFoundError, StorageError, message_of
+from diarist.exceptions import ConflictError, ModelTimeoutError, NotFoundError, RunLostError, StorageError, message_of
 from diarist.memory.generated_titles import is_generated, mark_of, without_mark
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
@@ -65,7 +65,7 @@ class CycleResult:
 
 def raise_if_away(result: CycleResult | Exception) -> None:
     """Raise the error of a storage that is not available, so that a queue tries the job again later."""
-    if type(result) is StorageError:  # its subclasses say that the data has changed
+    if isinstance(result, StorageError) and not isinstance(result, ConflictError | NotFoundError | RunLostError):
         raise result
 
 

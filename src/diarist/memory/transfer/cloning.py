@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from diarist.concurrency import being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, NotFoundError, StorageError
 from diarist.memory.generated_titles import MARK, made_from, mark_of
 from diarist.memory.memory_note import keep_date
-from diarist.memory.observational.log.coverage import digest_rows
+from diarist.memory.observational.log.coverage import as_digest, hash_row
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
 from diarist.memory.transfer.numbering import map_entries
 from diarist.memory.transfer.thread_reader import Selection, ThreadReader, read_working_memory
-from diarist.memory.transfer.thread_writer import written
+from diarist.memory.transfer.thread_writer import PAGE, written
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Failures, Forgotten, Observation, ObservationLog, Thread
@@ -64,14 +65,11 @@ async def clone(
                 case _:
                     await writer.add(item)
         await writer.flush()
-        # The copied rows have new ids, so the sources of the entries need new digests: one for each range of rows.
-        entries = [entry for log in writer.logs for entry in log.every_entry]
-        ranges = {(source.first_seq, source.last_seq) for entry in entries for source in entry.sources}
-        digests: dict[tuple[int, int], str] = {}
-        for first, last in sorted(ranges):
-            rows = await storage.list_messages(copy.id, after=first - 1, before=last + 1, run_id=writer.run.id)
-            digests[first, last] = digest_rows(rows)
-        writer.logs = [renaming.log(log, digests) for log in writer.logs]
+        if writer.logs:  # the copied rows have new ids, so the sources of the entries need new digests
+            sums = _Sums()
+            while rows := await storage.list_messages(copy.id, after=sums.end, limit=PAGE, run_id=writer.run.id):
+                sums.add(rows)
+            writer.logs = [renaming.log(log, sums) for log in writer.logs]
         if source.resource_id != copy.resource_id:
             text = await read_working_memory(storage, f"resource:{source.resource_id}")
             if text:
@@ -104,6 +102,28 @@ async def _give_up(storage: Storage, copy: Thread, withdraw: Callable[[Thread], 
     await withdraw(copy)
 
 
+class _Sums:
+    """The sums of the hashes of the first rows of a thread, in order, so that each range has its digest at once."""
+
+    def __init__(self) -> None:
+        self._seqs, self._sums = [0], [0]
+
+    @property
+    def end(self) -> int:
+        return self._seqs[-1]
+
+    def add(self, rows: Sequence[Message]) -> None:
+        for row in rows:
+            self._seqs.append(seq_of(row))
+            self._sums.append(self._sums[-1] + hash_row(row))
+
+    def digest(self, first: int, last: int) -> str:
+        return as_digest(self._until(last) - self._until(first - 1))
+
+    def _until(self, seq: int) -> int:
+        return self._sums[bisect_right(self._seqs, seq) - 1]
+
+
 class _Renaming:
     """Maps ids to those of a copied thread. The same id of the same copy always gets the same new id."""
 
@@ -113,12 +133,12 @@ class _Renaming:
     def message_id(self, old: str) -> str:
         return f"msg_{_hash(self._target, old)[:32]}"
 
-    def log(self, log: ObservationLog, digests: Mapping[tuple[int, int], str]) -> ObservationLog:
-        """Convert a renumbered log to the log of the copy. ``digests``: the new digest of each range of rows."""
+    def log(self, log: ObservationLog, sums: _Sums) -> ObservationLog:
+        """Convert a renumbered log to the log of the copy. ``sums``: of the copied rows."""
 
         def entry(old: Observation) -> Observation:
             sources = [
-                replace(source, thread_id=self._target, digest=digests[source.first_seq, source.last_seq])
+                replace(source, thread_id=self._target, digest=sums.digest(source.first_seq, source.last_seq))
                 for source in old.sources
             ]
             return replace(

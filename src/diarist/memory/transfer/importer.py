@@ -173,7 +173,7 @@ class Importer:
                         f"the diary {key!r} was made from messages {source.first_seq} to {source.last_seq} of thread"
                         f" {source.thread_id!r}, some of which are missing"
                     )
-                if set(source.digest) - set(hexdigits):
+                if not source.digest or set(source.digest) - set(hexdigits):
                     raise InputError(f"the diary {key!r} has a digest that is not hexadecimal: {source.digest!r}")
         if any(before.generation >= after.generation for before, after in pairwise(logs)):
             raise InputError(f"the generations of the diary {key!r} are not in ascending order")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from diarist.exceptions import InputError
-from diarist.memory.observational.log.coverage import RowsDigest
+from diarist.memory.observational.log.coverage import as_digest, hash_row
 from diarist.memory.observational.log.transitions import MAX_HINTS, cycle_id, derive_hints
 from diarist.memory.transfer.format import Generation, Item, WholeResource, WorkingText, check_message, lines_of
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
@@ -36,7 +36,6 @@ _KNOWN = {"currentTask", "suggestedResponse", "threadTitle", "lastObservedAt", "
 _SAID_BY_USERS = ("user", "user-message")
 """Signals with these types are messages that users sent while the agent was working."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
-"""Maximum number of threads with a current task in the diary of a resource; the newest are kept."""
 
 
 def is_mastra(path: Path) -> bool:
@@ -353,22 +352,22 @@ class Covered:
         self._thread_id = thread_id
         self._count = 0
         self._slot: int | None = None
-        self._first, self._digest = 0, RowsDigest()
+        self._first, self._sum = 0, 0
         self._found: dict[int, list[Source]] = {}
 
     def add(self, message: Message, slot: int | None) -> None:
         """Add the next message. ``slot``: the slot that covers it; None for a raw message."""
         if slot != self._slot:
             self._close()
-            self._slot, self._first, self._digest = slot, self._count + 1, RowsDigest()
+            self._slot, self._first, self._sum = slot, self._count + 1, 0
         if slot is not None:
-            self._digest.add(message)
+            self._sum += hash_row(message)
         self._count += 1
 
     def _close(self) -> None:
         if self._slot is not None:
             source = Source(
-                thread_id=self._thread_id, first_seq=self._first, last_seq=self._count, digest=str(self._digest)
+                thread_id=self._thread_id, first_seq=self._first, last_seq=self._count, digest=as_digest(self._sum)
             )
             self._found.setdefault(self._slot, []).append(source)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from diarist.encoding import dumps
-from diarist.memory.observational.log.transitions import as_digest, derive_hints
+from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, part_to_dict
 from diarist.storage.base import Storage
@@ -98,30 +98,34 @@ def visible_log(log: ObservationLog, run_id: str | None, thread_id: str = "") ->
     return replace(log, entries=entries, hints=derive_hints(entries, whose))
 
 
-class RowsDigest:
-    """The sum of hashes of rows: of their ids, roles and parts. Skips system rows, which are never observed.
-
-    It is a sum, so that the digests of adjacent ranges give the digest of both; see ``joined``.
-    """
-
-    def __init__(self) -> None:
-        self._sum = 0
-
-    def add(self, row: Message) -> None:
-        if row.role != "system":
-            content = [row.id, row.role, [part_to_dict(part) for part in row.parts]]
-            self._sum += int.from_bytes(hashlib.sha256(dumps(content, sort_keys=True)).digest()[:16])
-
-    def __str__(self) -> str:
-        return as_digest(self._sum)
-
-
 def digest_rows(rows: Iterable[Message]) -> str:
-    """Return the digest of rows."""
-    digest = RowsDigest()
-    for row in rows:
-        digest.add(row)
-    return str(digest)
+    """Return the digest of rows: the sum of their hashes, so that the digests of adjacent ranges give that of both."""
+    return as_digest(sum(map(hash_row, rows)))
+
+
+def hash_row(row: Message) -> int:
+    """Return a hash of a row's id, role and parts; 0 for a system row, which is never observed."""
+    if row.role == "system":
+        return 0
+    content = [row.id, row.role, [part_to_dict(part) for part in row.parts]]
+    return int.from_bytes(hashlib.sha256(dumps(content, sort_keys=True)).digest()[:16])
+
+
+def as_digest(total: int) -> str:
+    """Return the digest of rows whose hashes have this sum: 32 hexadecimal digits."""
+    return f"{total % (1 << 128):032x}"
+
+
+def join_sources(sources: Iterable[Source]) -> tuple[Source, ...]:
+    """Return the sources, sorted by thread, with adjacent ones joined, so that a log does not grow with its thread."""
+    found: list[Source] = []
+    for source in sorted(sources, key=lambda source: (source.thread_id, source.first_seq)):
+        if found and (found[-1].thread_id, found[-1].last_seq + 1) == (source.thread_id, source.first_seq):
+            digest = as_digest(int(found[-1].digest, 16) + int(source.digest, 16))
+            found[-1] = replace(found[-1], last_seq=source.last_seq, digest=digest)
+        else:
+            found.append(source)
+    return tuple(found)
 
 
 def sources_of(

@@ -6,13 +6,13 @@ All functions are idempotent, and return their argument if nothing changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from diarist.exceptions import NotFoundError
-from diarist.memory.observational.log.coverage import Coverage
-from diarist.memory.observational.log.transitions import joined, with_entries
+from diarist.memory.observational.log.coverage import Coverage, join_sources
+from diarist.memory.observational.log.transitions import with_entries
 from diarist.storage.records import Failures, Hints, Observation, ObservationLog, Source, Tombstone
 from diarist.storage.words import text_terms
 
@@ -168,23 +168,21 @@ def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: E
         return [replace(_emptied(entry), sources=sources)] if sources else []
     if entry.kind == "observation":
         return []
-    covered = joined(entry.sources)
+    sources = join_sources(entry.sources)
+    covered = {source.thread_id: Coverage([entry], source.thread_id) for source in sources}
     for index in range(len(history) - 1, -1, -1):
         old = history[index].entries
         parts = [part for part in old if part.sources and _lies_in(part, covered)]
         # The generation must have all the entries that the reflection replaced, and not yet the reflection.
-        if joined([s for part in parts for s in part.sources]) == covered and all(part.id != entry.id for part in old):
+        found = join_sources([source for part in parts for source in part.sources])
+        if found == sources and all(part.id != entry.id for part in old):
             restored = (replace(part, state="active", run_id=None) for part in parts)
             return [kept for part in restored for kept in _survivors(part, history[:index], erasure)]
     return []
 
 
-def _lies_in(entry: Observation, covered: Sequence[Source]) -> bool:
-    def within(one: Source, other: Source) -> bool:
-        same = one.thread_id == other.thread_id
-        return same and other.first_seq <= one.first_seq and one.last_seq <= other.last_seq
-
-    return all(any(within(source, other) for other in covered) for source in entry.sources)
+def _lies_in(entry: Observation, covered: Mapping[str, Coverage]) -> bool:
+    return all(s.thread_id in covered and covered[s.thread_id].covers(s.first_seq, s.last_seq) for s in entry.sources)
 
 
 def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:

@@ -92,7 +92,10 @@ class LogStore:
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
     ) -> tuple[ObservationLog, list[Message]]:
-        """Return the log, and the rows of the thread that are not covered by the active entries that the run sees."""
+        """Return the log, and the rows of the thread that are not covered by the active entries that the run sees.
+
+        Without rows of another resource: it takes the thread's id if the thread is deleted while a job waits.
+        """
         found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
@@ -101,7 +104,7 @@ class LogStore:
             return holes_to_read(found[0])
 
         log, rows = await self._log_and_rows(thread_id, resource_id, thread_id, holes, run_id)
-        return log, only_uncovered(rows, found[0])
+        return log, [row for row in only_uncovered(rows, found[0]) if row.resource_id == resource_id]
 
     async def read_with_changes(
         self, thread_id: str, resource_id: str, sources: Sequence[Source], run_id: str | None

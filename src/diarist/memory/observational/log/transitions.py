@@ -7,7 +7,7 @@ returns its argument.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -33,23 +33,6 @@ MAX_HINTS = 50
 _MAX_REFUSED = 100
 _FIRST_DELAY = timedelta(seconds=30)
 _LONGEST_DELAY = timedelta(minutes=10)
-
-
-def joined(sources: Iterable[Source]) -> tuple[Source, ...]:
-    """Return the sources, sorted by thread, with adjacent ones joined, so that a log does not grow with its thread."""
-    found: list[Source] = []
-    for source in sorted(sources, key=lambda source: (source.thread_id, source.first_seq)):
-        if found and (found[-1].thread_id, found[-1].last_seq + 1) == (source.thread_id, source.first_seq):
-            digest = as_digest(int(found[-1].digest or "0", 16) + int(source.digest or "0", 16))
-            found[-1] = replace(found[-1], last_seq=source.last_seq, digest=digest)
-        else:
-            found.append(source)
-    return tuple(found)
-
-
-def as_digest(total: int) -> str:
-    """Return the digest of rows whose hashes have this sum: 32 hexadecimal digits."""
-    return f"{total % (1 << 128):032x}"
 
 
 def cycle_id(key: str, operation: Operation, sources: Sequence[Source], inputs: Sequence[str] = ()) -> str:
@@ -89,8 +72,8 @@ def has_cycle(log: ObservationLog, cycle: str) -> bool:
 def add_observation(log: ObservationLog, entry: Observation) -> ObservationLog:
     """Add an entry after the active ones; a buffered entry goes last.
 
-    Changes nothing if the log has it already, or ``refusal`` gives a reason. A new active entry clears ``suppressed``,
-    so that the Reflector may try again.
+    Changes nothing if the log has it already, or ``why_rejected`` gives a reason. A new active entry clears
+    ``suppressed``, so that the Reflector may try again.
     """
     if has_cycle(log, entry.cycle_id) or why_rejected(log, entry) is not None:
         return log
