@@ -174,6 +174,56 @@ async def test_runs_of_tau_bench_ask_for_the_arguments_of_the_expected_calls(tmp
     assert (result.asked.total(), result.share("notes")) == (1, 1.0)
 
 
+def beam(tmp_path: Path) -> Path:
+    """Write one chat of two days."""
+
+    def turn(id: int, text: str) -> list[dict[str, object]]:
+        said = {"role": "user", "id": id, "content": text}
+        return [said, {"role": "assistant", "id": id + 1, "content": "Ok."}]
+
+    first = [turn(0, "My talk is on May 4."), turn(2, "I prefer tea.")]
+    first[0][0]["time_anchor"] = "March-02-2026"
+    second = [turn(4, "My talk moved to May 9.")]
+    second[0][0]["time_anchor"] = "March-09-2026"
+    items = ["LLM response should contain: the talk", "LLM response should contain: tea"]
+    sources = {"original_info": [0], "updated_info": [4]}
+    questions = {
+        "abstention": [{"question": "?", "ideal_response": "Not said: talk.", "rubric": ["-"]}],
+        "knowledge_update": [{"question": "?", "answer": "May 9", "source_chat_ids": sources, "rubric": ["May 9"]}],
+        "preference_following": [
+            {"question": "?", "preference_being_tested": "I prefer tea.", "source_chat_ids": [2], "rubric": ["talk"]}
+        ],
+        "summarization": [{"question": "?", "ideal_summary": "All", "source_chat_ids": [0, 2], "rubric": items}],
+    }
+    chat = [{"batch_number": number, "turns": turns} for number, turns in enumerate((first, second), 1)]
+    folder = tmp_path / "100K" / "7"
+    (folder / "probing_questions").mkdir(parents=True)
+    (folder / "chat.json").write_text(json.dumps(chat))
+    (folder / "probing_questions" / "probing_questions.json").write_text(json.dumps(questions))
+    rows = [{"conversation_id": "7", "chat": [turns for turns in (first, second)], "probing_questions": str(questions)}]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    return tmp_path
+
+
+@pytest.mark.parametrize("data", ["100K", "100K/7", "rows.json"])
+async def test_beam_asks_for_the_words_of_the_answer_in_its_messages(tmp_path: Path, data: str) -> None:
+    observer = FakeObserver("- The talk is on May 4.", "- The talk is on May 9.")
+    result = await measured(beam(tmp_path) / data, observer)
+    assert [len(texts) for texts, _ in observer.seen] == [4, 2]  # a batch for each day
+    assert result.asked == {"updates": 1, "preferences": 1, "summaries": 2}
+    assert result.kept["notes"].questions == {"updates": 1, "preferences": 0, "summaries": 1}
+
+
+def test_a_broken_folder_of_beam_is_refused_with_its_place(tmp_path: Path) -> None:
+    folder = beam(tmp_path) / "100K" / "7"
+    (folder / "probing_questions" / "probing_questions.json").unlink()
+    with pytest.raises(InputError, match=r"probing_questions\.json cannot be read"):
+        read_evidence(tmp_path / "100K")
+    (folder / "chat.json").unlink()
+    with pytest.raises(InputError, match="100K holds no histories"):
+        read_evidence(tmp_path / "100K")
+
+
 async def test_a_stale_value_is_found() -> None:
     class Echo(FakeObserver):
         async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:

@@ -15,8 +15,8 @@ def retention(
         Path,
         typer.Option(
             show_default=False,
-            help="Conversations in a format of 'diarist observe'. LoCoMo's JSON and tau-bench's runs have questions; "
-            "other files show which numbers, dates, names, paths … are kept.",
+            help="Conversations in a format of 'diarist observe', or chats of BEAM. LoCoMo, BEAM and tau-bench's runs "
+            "have questions; other files show which numbers, dates, names, paths … are kept.",
         ),
     ],
     observer: Annotated[

@@ -5,10 +5,14 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
+from diarist.evals.datasets.beam import BEAM, flat
+from diarist.evals.items import History
+from diarist.exceptions import InputError
 from diarist.memory.conversations import read_conversations
 from diarist.memory.conversations.loading import as_list, as_object, load
 from diarist.memory.observational.anchors import find_anchors
@@ -16,6 +20,18 @@ from diarist.messages import Json, Message, TextPart, ToolPart
 
 LOCOMO_KINDS = {4: "one fact", 1: "several facts", 2: "when", 3: "conclusions"}
 """Names of LoCoMo's categories. Category 5 asks for things that were never said, so it has no evidence to keep."""
+
+BEAM_KINDS = {
+    "information_extraction": "facts",
+    "knowledge_update": "updates",
+    "multi_session_reasoning": "several sessions",
+    "temporal_reasoning": "times",
+    "preference_following": "preferences",
+    "contradiction_resolution": "contradictions",
+    "event_ordering": "orders",
+    "summarization": "summaries",
+}
+"""BEAM's abilities in words. Abstention and instruction following have no evidence to keep."""
 
 _COMMON = frozenset(
     re.findall(
@@ -70,14 +86,16 @@ class Conversation:
 
 
 def read_evidence(path: Path) -> list[Conversation]:
-    """Read a file of any format that ``diarist observe`` reads.
+    """Read BEAM, or a file of any format that ``diarist observe`` reads.
 
-    LoCoMo's questions keep their evidence. In runs of tau-bench a question is whether the arguments of the expected
-    tool calls are kept. Other files have no questions.
+    Questions of LoCoMo and BEAM keep their evidence. In runs of tau-bench a question is whether the arguments of the
+    expected tool calls are kept. Other files have no questions.
 
     Raises:
-        InputError: The file is not a conversation in a known format.
+        InputError: The file is not a conversation in a known format, or the folder has no chats of BEAM.
     """
+    if _is_beam(path):
+        return [_beam(history) for history in BEAM(path).histories]
     found = read_conversations(path)
     values = [item.value for item in load(path).items] if found[0].format in ("locomo", "tau-bench") else []
     made: list[Conversation] = []
@@ -145,6 +163,34 @@ def _locomo(qa: Sequence[Json], messages: Sequence[Message]) -> Iterator[Questio
             pieces = _words(stems(str(value["answer"])), turns)
         if pieces:
             yield Question(kind=kind, pieces=tuple(pieces), between=between)
+
+
+def _is_beam(path: Path) -> bool:
+    with suppress(InputError):
+        return path.is_dir() or "probing_questions" in (as_object(load(path).first) or {})
+    return False
+
+
+def _beam(history: History) -> Conversation:
+    """Return a chat. Orders and summaries retell many messages, so each item of their rubric is a question."""
+    messages = [message for session in history.sessions for message in session.messages]
+    by_id = {str(message.metadata["chat_id"]): message for message in messages}
+    made: list[Question] = []
+    for question in history.questions:
+        kind, sources = BEAM_KINDS.get(question.type), question.data.get("source_chat_ids")
+        if kind == "updates":
+            sources = _get(sources, "updated_info")
+        turns = [by_id[id] for id in dict.fromkeys(map(str, flat(sources))) if id in by_id]
+        if kind is None or not turns:
+            continue
+        answers = [str(question.data.get("preference_being_tested") or question.answer)]
+        if kind in ("orders", "summaries"):
+            items = map(str, flat(question.data["rubric"]))
+            answers = [item.removeprefix("LLM response should contain:") for item in items]
+        for answer in answers:
+            if pieces := _words(stems(answer), turns):
+                made.append(Question(kind=kind, pieces=tuple(pieces)))
+    return Conversation(name=history.id, messages=messages, questions=made)
 
 
 def _words(words: Sequence[str], turns: Sequence[Message]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -143,8 +143,9 @@ async def evaluate_retention(
     """Measure an Observer on a file of conversations.
 
     Args:
-        path: A file of a format that ``diarist observe`` reads. LoCoMo and runs of tau-bench have questions; other
-            files only show which anchors are kept.
+        path: A file of a format that ``diarist observe`` reads, or BEAM: its folder of chats, a chat's folder, or the
+            published rows. LoCoMo, BEAM and runs of tau-bench have questions; other files only show which anchors are
+            kept.
         observer: Its model; ``"extractive"`` needs none.
         conversations: Read only so many from the start of the file. Default: all.
         batch_tokens, window_tokens, progress: As for ``measure``.

@@ -305,6 +305,19 @@ async def test_a_contraction_can_end_a_sentence() -> None:
     assert observed.suggested_response == "Answer the user: Can you find me a hotel in Rome?"
 
 
+async def test_of_pasted_code_the_error_is_kept() -> None:
+    pasted = "It fails:\n```\nport = 1984\nError: Failed to bind to port 10000\n```\nI use Gunicorn 20.1.0."
+    text = await notes(user(pasted))
+    assert "Failed to bind to port 10000" in text
+    assert "1984" not in text
+    assert "Gunicorn 20.1.0" in text
+
+
+async def test_facts_late_in_a_long_sentence_are_kept() -> None:
+    asides = ", and it is what we usually do when there is time for it" * 6
+    assert "Lund on May 4" in await notes(user(f"I have a plan{asides}, and I fly to Lund on May 4, so please help me"))
+
+
 async def test_what_follows_an_unclosed_fence_is_kept() -> None:
     assert "My flight is AZ 204." in await notes(user("Look at this:\n```\nx = 1984\n\nMy flight is AZ 204."))
     assert "My flight is AZ 204." in await notes(user("<system-reminder>\nMy flight is AZ 204."))

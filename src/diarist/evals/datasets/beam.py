@@ -36,6 +36,7 @@ from diarist.messages import Json
 
 ORDERING = "event_ordering"
 _ANSWERS = ("answer", "ideal_response", "ideal_answer", "ideal_summary", "expected_compliance")
+_DATA = ("rubric", "source_chat_ids", "preference_being_tested")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _ANCHOR = re.compile(r"([A-Za-z]+)-(\d{1,2})-(\d{4})")
 
@@ -171,8 +172,8 @@ def _history(id: str, chat: Json, asked: Json, where: str) -> History:
                     text=str(item.get("question")),
                     answer=answer or "\n".join(map(str, cast("list[Json]", rubric))),
                     after=len(sessions),
-                    evidence=tuple(map(str, _flat(item.get("source_chat_ids")))),
-                    data={"rubric": cast(Json, rubric)},
+                    evidence=tuple(map(str, flat(item.get("source_chat_ids")))),
+                    data={name: item[name] for name in _DATA if name in item},
                 )
             )
     return History(id=id, sessions=tuple(sessions), questions=tuple(questions))
@@ -196,7 +197,13 @@ def _session(chat: str, number: int, batch: Json) -> Session:
         id=str(number),
         date=anchor,
         messages=tuple(
-            message(f"{chat}/{number}/{place}", str(one.get("role")), str(one["content"]), created_at=moment)
+            message(
+                f"{chat}/{number}/{place}",
+                str(one.get("role")),
+                str(one["content"]),
+                created_at=moment,
+                metadata={"chat_id": str(one.get("id"))},
+            )
             for place, one in enumerate(said, 1)
         ),
     )
@@ -214,12 +221,13 @@ def _messages(value: Json) -> Iterator[dict[str, Json]]:
             yield from _messages(found.get("turns"))
 
 
-def _flat(value: Json) -> Iterator[Json]:
+def flat(value: Json) -> Iterator[Json]:
+    """Yield the values in lists and objects, however deep."""
     if isinstance(value, dict):
         value = list(cast("dict[str, Json]", value).values())
     if isinstance(value, list):
         for element in cast("list[Json]", value):
-            yield from _flat(element)
+            yield from flat(element)
     elif value is not None:
         yield value
 

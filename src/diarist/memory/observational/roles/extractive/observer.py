@@ -25,7 +25,7 @@ from diarist.memory.observational.roles.extractive.reflector import (
     read_lines,
     write_lines,
 )
-from diarist.memory.observational.roles.extractive.tools import note_tool, shorten
+from diarist.memory.observational.roles.extractive.tools import ERROR_LINE, note_tool, shorten
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, speaker
 from diarist.messages import FilePart, Message, TextPart, ToolPart
@@ -40,6 +40,8 @@ _ROOM = {
 }
 """Size of each group's notes: its share of the characters that were read, or its share of short texts up to a number of
 characters; the larger one applies. ``people`` are speakers with a name."""
+_SHARED = (("user", "assistant"), ("people",), ("tools",))
+"""Groups that share their room."""
 _LONG, _LONGEST_NOTE, _LINE = 3_000, 260, 26
 """Characters of a message after which a fifth of the rest counts; of the longest note; of a line without its notes."""
 
@@ -50,6 +52,11 @@ _MARKUP = re.compile(r"^[\s>#|]*(?:[-*+•–]\s+|\d{1,3}[.)]\s+)?|\*{1,3}|~~|\x
 _INITIAL = r"(?<!^[A-Za-z]\.)(?<![\s(.][A-Za-z]\.)"
 _ABBREVIATION = r"(?<!\b(?:Mr|Ms|Dr|St|No|vs)\.)(?<!\b(?:Mrs|etc)\.)(?<!\bProf\.)(?<!\bapprox\.)"
 _SENTENCE_END = re.compile(rf"(?<=[.!?…]){_INITIAL}{_ABBREVIATION}[\"”’')]?\s+(?=[^a-z\s])|(?<=[。！？])")
+_CLAUSE = re.compile(
+    rf".{{1,{_LONGEST_NOTE}}}$|.{{60,{_LONGEST_NOTE - 3}}}(?:[,;]\s|\s[-–—]\s|[，、；])"
+    rf"|.{{1,{_LONGEST_NOTE - 1}}}\s|.{{1,{_LONGEST_NOTE}}}"
+)
+_ENDED = re.compile(r"[.!?…。！？][\"”’')]*\s*$")
 _QUESTION = re.compile(r"[?？؟][\"”’') ]*$")
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,2}|[^\W_]+(?:[@/\\_.:]+[^\W_]+)*")
 _CONTRACTION = re.compile(r"\w['’](?!s\b)\w")
@@ -59,6 +66,10 @@ _OWN = re.compile(
     r"[Nn]osotros|[Ii]o|[Mm]i[oa]|[Nn]oi|[Ee]u|[Mm]eu|[Mm]inha)\b|[Jj]['’]|私|僕|我|저는|나는|أنا"
 )
 
+_STANDING = re.compile(
+    r"\b(?:always|never|prefer\w*|immer|nie(?:mals)?|lieber|toujours|jamais|siempre|nunca|sempre)\b", re.IGNORECASE
+)
+
 
 class ExtractiveObserver:
     """Picks lines out of a conversation by their information: offline, free, deterministic.
@@ -66,7 +77,8 @@ class ExtractiveObserver:
     It keeps, in the speakers' own words, the sentences with the most rare words, names, numbers and dates for their
     size, each word counting fully only once, and the outcome of each tool call. Days such as "next Friday" get their
     date. The notes are about half of what a user says, a third of what named people say, a tenth of what tools
-    return and a fifteenth of an assistant's answers.
+    return and a fifteenth of an assistant's answers. User and assistant share their room, and information in a
+    user's sentences counts twice as much. Of fenced code, only the line of an error is noted.
 
     A model does better: this does not resolve "he" or "there", and does not combine messages. Rarity comes from the
     vocabulary of o200k_base, so it works in many languages; dates are resolved in English only.
@@ -160,7 +172,7 @@ def _notes_of(message: Message) -> Iterator[_Note]:
         match part:
             case TextPart():
                 sentences = split_sentences(part.text)
-                for text in sentences:
+                for text in (clause.strip() for sentence in sentences for clause in _CLAUSE.findall(sentence)):
                     mark, verb, words = _weigh(text, group)
                     yield _Note(message, group, mark, f"{who} {verb}:", text, len(text), words)
                 if not sentences and (text := " ".join(part.text[:200].split())):
@@ -182,9 +194,11 @@ def _weigh(sentence: str, group: str) -> tuple[str, str, dict[str, float]]:
     """Return a sentence's mark, the verb of its note, and its words with their information.
 
     Names, numbers and dates are worth up to three times as much as other rare words, words of everyday talk nothing.
+    A user's preferences and what always or never holds are worth as much as a number.
     The weights were chosen on LoCoMo and tau-bench (see docs/explanation/how-good-is-it.md).
     """
-    words = {sentence: 3.0} if has_date(sentence) else {}
+    standing = group == "user" and _STANDING.search(sentence)
+    words = {sentence: 3.0} if standing or has_date(sentence) else {}
     for found in _WORD.finditer(sentence):
         word = found[0].lower()
         if not word.isalpha():
@@ -198,7 +212,7 @@ def _weigh(sentence: str, group: str) -> tuple[str, str, dict[str, float]]:
     mark = "🔴" if important else "🟡" if question or worth >= 2.5 else "🟢"
     verb = "asked" if question else "stated" if important or worth >= 1 else "said"
     verb = "answered" if group == "assistant" and not question else verb
-    factor = (1.2 if own else 1) * (0.6 if question and group != "user" else 1)
+    factor = (1.2 if own else 1) * (0.6 if group != "user" and (question or sentence.endswith(":")) else 1)
     return mark, verb, {word: factor * value for word, value in words.items()}
 
 
@@ -211,7 +225,7 @@ def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
     """Return the notes with the most information for their length, in order; at least one.
 
     A word that was chosen before counts little, and so do the names of the speakers and more rows of a table. Notes in
-    ``known`` are left out; chosen ones are added to it. Each group may use the room that the one before it left.
+    ``known`` are left out; chosen ones are added to it. Groups may use the room that those before them left.
     """
     chosen: list[int] = []
     lines: set[tuple[str, str]] = set()
@@ -223,16 +237,19 @@ def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
 
     def rank(note: _Note) -> float:
         worth = sum(worth * 0.2 ** told[word] for word, worth in note.words.items())
+        worth *= 0.5 if note.group == "assistant" else 1
         return -worth * 0.5 ** told[note.form] / (cost(note) + 20) ** 0.7
 
-    for group, (share, share_of_few, most_of_few) in _ROOM.items():
-        sizes = Counter[str]()
-        for note in notes:
-            sizes[note.message.id] += note.size if note.group == group else 0
-        size = sum(min(size, _LONG + size // 5) for size in sizes.values())
-        room += max(share * size, min(share_of_few * size, most_of_few))
+    for groups in _SHARED:
+        for group in groups:
+            share, share_of_few, most_of_few = _ROOM[group]
+            sizes = Counter[str]()
+            for note in notes:
+                sizes[note.message.id] += note.size if note.group == group else 0
+            size = sum(min(size, _LONG + size // 5) for size in sizes.values())
+            room += max(share * size, min(share_of_few * size, most_of_few))
         telling = [(place, note) for place, note in enumerate(notes) if note.worth >= 1 or note.mark == "🔴"]
-        heap = [(rank(note), place) for place, note in telling if note.group == group]
+        heap = [(rank(note), place) for place, note in telling if note.group in groups]
         heapify(heap)
         while heap:
             place = heappop(heap)[1]
@@ -280,10 +297,10 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split ``text`` into sentences of at most 500 characters; of a long text, return the first 300 and the last 100.
+    """Split ``text`` into sentences of at most 3,000 characters; of a long text, return the first 300 and last 100.
 
-    Headings, fenced code, lines that are mostly signs and digits, and elements named like ``<system-reminder>`` are
-    left out. Reads 100,000 characters.
+    Headings, fenced code, lines that are mostly signs and digits, what has no letter after a sentence, and elements
+    named like ``<system-reminder>`` are left out. Reads 100,000 characters.
     """
     if len(text) > 100_000:
         text = f"{text[:80_000]}\n{text[-20_000:]}"
@@ -294,21 +311,29 @@ def split_sentences(text: str) -> list[str]:
         line = " ".join(_MARKUP.sub("", _LINK.sub(r"\1", raw)).split())
         letters = sum(map(str.isalpha, line)) + line.count(" ")
         if len(line) <= 40 or letters >= 0.6 * len(line):
-            sentences += [piece[:500] for piece in _SENTENCE_END.split(line) if piece]
+            first, *more = filter(None, _SENTENCE_END.split(line))
+            pieces = [first, *(piece for piece in more if any(map(str.isalpha, piece)))]
+            sentences += [piece[:_LONG] for piece in pieces]
     return sentences if len(sentences) <= 400 else [*sentences[:300], *sentences[-100:]]
 
 
 def _prose(text: str) -> str:
-    """Leave out fenced code and elements with all they contain."""
+    """Leave out elements with all they contain, and fenced code except for the line of an error.
+
+    Of code whose fence is not closed, lines that end like sentences stay.
+    """
     kept: list[str] = []
     start = 0
     for opening in _LEFT_OUT.finditer(text):
-        closing = opening["fence"] or f"</{opening['name']}>"
+        fence, closing = opening["fence"], opening["fence"] or f"</{opening['name']}>"
         end = text.find(closing, opening.end()) if opening.start() >= start else -1
-        if end >= 0:
-            kept.append(text[start : opening.start()])
-            start = end + len(closing)
-    return "".join([*kept, text[start:]])
+        if end >= 0 or (fence and opening.start() >= start):
+            code = text[opening.end() : end if end >= 0 else len(text)].splitlines() if fence else []
+            errors = [line for line in code if ERROR_LINE.match(line[:300])]
+            kept += [text[start : opening.start()], *errors[-1:]]
+            kept += filter(_ENDED.search, code) if end < 0 else []
+            start = end + len(closing) if end >= 0 else len(text)
+    return "\n".join([*kept, text[start:]])
 
 
 @cached(4_000_000)

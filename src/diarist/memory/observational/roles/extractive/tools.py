@@ -26,7 +26,7 @@ _CHANGE = re.compile(
     r"refund|remove|reserve|save|schedule|send|submit|transfer|update|upload|write)(?![^\W_])"
 )
 _ERROR = re.compile(r"\s*(?:\w*(?:error|exception)\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
-_ERROR_LINE = re.compile(r"\s*(?:E\s+)?\w*(?:Error|Exception)\b|\s*(?:error|fatal):")
+ERROR_LINE = re.compile(r"\s*(?:E\s+)?\w*(?:Error|Exception)\b|\s*(?:error|fatal):")
 _SUMMARY = re.compile(
     r"\b\d+ (?:\w+ )?(?:passed|failed|errors?|warnings?|tests?|files? changed|rows?|results?|matches|problems?)\b",
     re.IGNORECASE,
@@ -106,7 +106,7 @@ def _outline(value: Any, room: int, depth: int = 0) -> str:
     text = "" if value is None else as_text(value).strip()
     lines = text.splitlines()
     ends = [line[:300] for line in reversed(lines[-40:])]
-    verdicts = chain(filter(_ERROR_LINE.match, ends), filter(_SUMMARY.search, ends), filter(_LETTER.search, lines))
+    verdicts = chain(filter(ERROR_LINE.match, ends), filter(_SUMMARY.search, ends), filter(_LETTER.search, lines))
     if len(text) <= room or len(lines) < 2 or not (line := next(verdicts, "")):
         return shorten(_SPACE.sub(" ", text[: 2 * room]), room)
     return f"{len(lines)} lines: {shorten(_SPACE.sub(' ', line[:300]).strip(), room)}"
