@@ -149,13 +149,16 @@ async def test_returning_the_list_of_the_args_after_editing_it() -> None:
 async def test_a_changed_list_that_is_not_returned_is_refused(hook: str) -> None:
     says = f"'returns' returned from {hook}.*: no list of messages, but it changed args.messages; return that list"
 
-    def edit(args: Any) -> Any:
+    def edit(args: Any) -> None:
         args.messages.append(Message.user("lost"))
-        return args.message_list if whole else None
 
-    for whole in (False, True):
+    def edit_and_return_another(args: Any) -> Any:
+        edit(args)
+        return args.message_list
+
+    for change in (edit, edit_and_return_another):
         with pytest.raises(ProcessorResultError, match=says):
-            await run(returning(hook, edit))
+            await run(returning(hook, change))
 
 
 async def test_editing_a_messages_parts_in_place_is_enough() -> None:

@@ -602,6 +602,40 @@ async def test_any_conversation_gives_well_formed_lines(messages: list[Message])
     assert text == await notes(*messages)
 
 
+MARKUP = [
+    "\n",
+    "1. ",
+    "2) ",
+    "- ",
+    "> ",
+    "# ",
+    "**",
+    "```",
+    "```python\n",
+    "<a-b>",
+    "</a-b>",
+    "[x](",
+    ")",
+    "|",
+    "Error: x",
+    "I fly to Rome. ",
+    "12",
+    " ->-> 1,2",
+    ".",
+    "…",
+    "。",
+]
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(MARKUP), max_size=14).map("".join))
+async def test_any_markup_gives_well_formed_lines(text: str) -> None:
+    for message in (user(text), Message.assistant(text, created_at=MONDAY)):
+        found = await notes(message)
+        for line in found.split("\n") if found else []:
+            assert line == "Date: 2026-03-02" or LINE.match(line), line
+
+
 HARD = ["x", " ", "😀", "\n", "word ", "A. ", "I like tea. ", "dr. ", ". ", '"', "[", "- 1. ", "<a-b>", "1, ", "今天"]
 
 

@@ -311,9 +311,8 @@ def split_sentences(text: str) -> list[str]:
         line = " ".join(_MARKUP.sub("", _LINK.sub(r"\1", raw)).split())
         letters = sum(map(str.isalpha, line)) + line.count(" ")
         if len(line) <= 40 or letters >= 0.6 * len(line):
-            first, *more = filter(None, _SENTENCE_END.split(line))
-            pieces = [first, *(piece for piece in more if any(map(str.isalpha, piece)))]
-            sentences += [piece[:_LONG] for piece in pieces]
+            pieces = list(filter(None, _SENTENCE_END.split(line)))
+            sentences += [piece[:_LONG] for piece in pieces if piece is pieces[0] or any(map(str.isalpha, piece))]
     return sentences if len(sentences) <= 400 else [*sentences[:300], *sentences[-100:]]
 
 
