@@ -27,7 +27,7 @@ RARE = (
 )
 """Steps that hardly come up in so little time: test_schedules crashes there."""
 
-pytestmark = [pytest.mark.timeout(0), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(0), pytest.mark.slow, pytest.mark.xdist_group("kills")]
 """A process that is stuck ends by itself; how long the others take is the machine's affair."""
 
 USED = [step for step in STEPS if step not in {*RARE, *UNUSED}]

@@ -17,6 +17,8 @@ import pytest
 from tests.exactly_once.crashing import STEPS, UNUSED
 from tests.exactly_once.schedule import play
 
+pytestmark = pytest.mark.xdist_group("schedules")  # they share the pool of processes and the count of crashes
+
 SCHEDULES = int(os.environ.get("DIARIST_SCHEDULES", "20000"))
 FIRST_SEED = int(os.environ.get("DIARIST_FIRST_SEED", "0"))
 PARTS = 20
