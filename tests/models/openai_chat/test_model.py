@@ -637,6 +637,19 @@ def test_an_agent_that_is_dropped_closes_its_connections(
     assert caplog.records == []
 
 
+def test_an_agent_that_is_dropped_as_its_loop_ends_closes_its_connections(
+    openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask() -> str:
+        agent = Agent(model=ChatWire(openai_server, "lean").model())
+        return (await agent.generate("hi")).text
+
+    for _ in range(3):
+        assert asyncio.run(ask()) == "ok"
+        gc.collect()
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("way", ["generate_sync", "run_until_complete"])
 def test_a_process_that_ends_says_nothing(way: str, openai_server: OpenAIServer) -> None:
     """Not even where its loop runs in a thread, or was left open."""

@@ -160,11 +160,23 @@ async def _close(holder: _Holder) -> None:
     await holder.aclose()
 
 
+_closing: dict[asyncio.AbstractEventLoop, set[_Holder]] = {}
+"""Generators that are being closed. A loop that ends before that closes them itself, if they are not garbage."""
+
+
 def _close_running(held: _Held) -> None:
     """Close the sessions of loops that run, without waiting. Those of other loops end with their generators."""
+    for loop in [loop for loop in _closing if loop.is_closed()]:
+        del _closing[loop]
     for loop, (holder, _) in held.items():
         if loop.is_running():
-            asyncio.run_coroutine_threadsafe(_close(holder), loop)
+            _closing.setdefault(loop, set()).add(holder)
+            asyncio.run_coroutine_threadsafe(_close_dropped(holder, _closing[loop]), loop)
+
+
+async def _close_dropped(holder: _Holder, closing: set[_Holder]) -> None:
+    await holder.aclose()
+    closing.discard(holder)
 
 
 def _trust() -> ssl.SSLContext | bool:
