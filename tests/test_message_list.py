@@ -40,7 +40,7 @@ def check(messages: MessageList) -> None:
     everything = ids(messages.all)
     assert len(everything) == len(set(everything)) == len(messages)
     assert sorted(everything) == sorted(id for source in ORIGINS for id in ids(messages.of(source)))
-    assert all(messages.source_of(id) in ORIGINS for id in everything)
+    assert all(messages.origin_of(id) in ORIGINS for id in everything)
     shown = ids(messages.messages)
     assert shown == [id for id in everything if id in shown], "what is shown keeps the order"
     assert all(m.seq is not None for m in messages.all if m.id not in shown), "only stored messages are hidden"
@@ -56,7 +56,7 @@ def test_every_list_is_consistent(messages: MessageList) -> None:
 def test_reconciling(messages: MessageList, returned: list[str], default: Origin) -> None:
     before, shown = messages.all, messages.messages
     hidden = [m for m in before if m not in shown]
-    sources = {m.id: messages.source_of(m.id) for m in before}
+    sources = {m.id: messages.origin_of(m.id) for m in before}
     new = {m.id: m for m in hidden} | {id: message(id) for id in returned if id not in ids(hidden)}
     messages.reconcile(shown, [new[id] for id in returned], default=default)
     expected = list(dict.fromkeys(returned))
@@ -66,7 +66,7 @@ def test_reconciling(messages: MessageList, returned: list[str], default: Origin
         now = [id for id in ids(messages.all)[: ids(messages.all).index(other)] if id in expected]
         assert now[-1:] == before_it[-1:], "what was not shown stays behind the one before it"
     for id in expected:
-        assert messages.source_of(id) == sources.get(id, default)
+        assert messages.origin_of(id) == sources.get(id, default)
         assert next(m for m in messages.all if m.id == id) is new[id]
     assert set(ids(messages.all)) == set(expected) | set(ids(hidden)), "what is missing is gone"
     check(messages)
@@ -83,7 +83,7 @@ def test_returning_what_was_shown_changes_nothing_that_is_shown(messages: Messag
 @given(lists(), st.lists(st.integers(0, 30), unique=True).map(sorted))
 def test_remembering(messages: MessageList, numbers: list[int]) -> None:
     """A window of the thread: rows by ``seq``, some of them the run's own."""
-    own = [m for m in messages.all if messages.source_of(m.id) != "memory"]
+    own = [m for m in messages.all if messages.origin_of(m.id) != "memory"]
     stored = {m.id: m for m in own}
     window = [stored.get(f"m{n}", message(f"m{n}", seq=n)) for n in numbers]
     messages.remember(window)
@@ -91,7 +91,7 @@ def test_remembering(messages: MessageList, numbers: list[int]) -> None:
     assert set(ids(messages.remembered)) == set(ids(window)) - set(ids(own)), "memory brought what was not here"
     assert [m for m in messages.all if m in own] == own, "the run's own messages stay, in their order"
     for m in own:
-        covered = m.seq is not None and m.id not in ids(window) and messages.source_of(m.id) != "context"
+        covered = m.seq is not None and m.id not in ids(window) and messages.origin_of(m.id) != "context"
         assert (m.id not in ids(messages.messages)) == covered
     messages.remember(window)
     again = ids(messages.messages)
@@ -112,14 +112,14 @@ def test_what_memory_brings_is_in_the_order_of_the_thread(numbers: list[int], st
 
 @given(lists(), st.lists(IDS, unique=True))
 def test_snapshot_and_restore(messages: MessageList, others: list[str]) -> None:
-    before = (messages.all, ids(messages.messages), messages.system, [messages.source_of(m.id) for m in messages.all])
+    before = (messages.all, ids(messages.messages), messages.system, [messages.origin_of(m.id) for m in messages.all])
     snapshot = messages.snapshot()
     messages.remove(others)
     messages.add(message("another"), "response")
     messages.add_system("more", tag="x")
     messages.remember([message("row", seq=1)])
     messages.restore(snapshot)
-    after = (messages.all, ids(messages.messages), messages.system, [messages.source_of(m.id) for m in messages.all])
+    after = (messages.all, ids(messages.messages), messages.system, [messages.origin_of(m.id) for m in messages.all])
     assert after == before
 
 
@@ -140,7 +140,7 @@ def test_adding_a_known_id_replaces_it_in_its_place() -> None:
     replacement = Message.user("other", id="a")
     messages.add(replacement, "memory")
     assert messages.all[0] is replacement
-    assert messages.source_of("a") == "memory"
+    assert messages.origin_of("a") == "memory"
     assert len(messages) == 2
 
 
@@ -165,7 +165,7 @@ def test_views() -> None:
         ["memory"],
     )
     assert messages.system == [SystemMessage("one"), SystemMessage("two")]
-    assert messages.source_of("nobody") is None
+    assert messages.origin_of("nobody") is None
 
 
 def test_system_messages() -> None:

@@ -164,7 +164,7 @@ def test_a_function_without_parameters() -> None:
 
 
 def test_parameters_without_a_type_take_anything() -> None:
-    def free(x, y=2):  # pyright: ignore # noqa: ANN
+    def free(x, y=2):  # pyright: ignore
         """Free."""
         return locals()  # pyright: ignore
 

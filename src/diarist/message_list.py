@@ -1,4 +1,4 @@
-"""The messages of one run, each with its source, and the system messages by tag."""
+"""The messages of one run, each with its origin, and the system messages by tag."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Snapshot:
     """A state of a ``MessageList`` for ``restore``. ``contents`` has the fields of the messages, if requested."""
 
     messages: tuple[Message, ...]
-    sources: Mapping[str, Origin]
+    origins: Mapping[str, Origin]
     hidden: frozenset[str]
     system: tuple[SystemMessage, ...]
     contents: tuple[_MessageValues, ...] = ()
@@ -150,18 +150,18 @@ class MessageList:
     def remembered(self) -> list[Message]:
         return self.of("memory")
 
-    def of(self, *sources: Origin) -> list[Message]:
-        """Messages of these sources, including hidden messages."""
-        if sources not in self._views:
-            known = self._sources
+    def of(self, *origins: Origin) -> list[Message]:
+        """Messages of these origins, including hidden messages."""
+        if origins not in self._views:
+            known = self._origins
             # Most messages are remembered messages, so the others are collected once for all views.
-            among = self._messages if "memory" in sources else self._not_remembered()
-            self._views[sources] = [message for message in among if known[message.id] in sources]
-        return list(self._views[sources])
+            among = self._messages if "memory" in origins else self._not_remembered()
+            self._views[origins] = [message for message in among if known[message.id] in origins]
+        return list(self._views[origins])
 
     def _not_remembered(self) -> list[Message]:
         if self._own is None:
-            known = self._sources
+            known = self._origins
             self._own = [message for message in self._messages if known[message.id] != "memory"]
         return self._own
 
@@ -170,15 +170,15 @@ class MessageList:
         """The agent's instructions, then the system messages that processors added, in order."""
         return list(self._system)
 
-    def source_of(self, message_id: str) -> Origin | None:
-        return self._sources.get(message_id)
+    def origin_of(self, message_id: str) -> Origin | None:
+        return self._origins.get(message_id)
 
     def flaw(self) -> str | None:
         """Return the first mistake in a message, with its index; None if all are valid."""
         for place, message in enumerate(self._messages):
             if wrong := flaw(message):
                 return f"message {place}: {wrong}"
-            if message.id not in self._sources:
+            if message.id not in self._origins:
                 return f"message {place}: its id was changed, to {message.id!r}; replace the message instead"
         return None
 
@@ -187,38 +187,38 @@ class MessageList:
 
     # -- changes
 
-    def _arrange(self, messages: list[Message], sources: dict[str, Origin]) -> None:
-        """Set messages and sources. Only this method and ``add`` change them, so ``of`` can cache its lists."""
+    def _arrange(self, messages: list[Message], origins: dict[str, Origin]) -> None:
+        """Set messages and origins. Only this method and ``add`` change them, so ``of`` can cache its lists."""
         self._messages = messages
-        self._sources = sources
+        self._origins = origins
         self._views: dict[tuple[Origin, ...], list[Message]] = {}
         self._own: list[Message] | None = None
         self._window: list[Message] | None = None  # the last one given to ``remember``
 
-    def add(self, message: Message, source: Origin = "input") -> None:
-        """Add a message at the end; source ``memory``: after the remembered ones. A known id is replaced in place."""
+    def add(self, message: Message, origin: Origin = "input") -> None:
+        """Add a message at the end; origin ``memory``: after the remembered ones. A known id is replaced in place."""
         if message.role == "system":
-            self.add_system(message.text, tag=message.metadata.get("tag", source))
+            self.add_system(message.text, tag=message.metadata.get("tag", origin))
             return
-        if message.id not in self._sources and source != "memory":
+        if message.id not in self._origins and origin != "memory":
             self._messages.append(message)
             if self._own is not None:
                 self._own.append(message)
         else:
-            if message.id in self._sources:
+            if message.id in self._origins:
                 place = next(i for i, other in enumerate(self._messages) if other.id == message.id)
                 self._messages[place] = message
             else:
                 self._messages.insert(len(self.remembered), message)
             self._own = self._window = None
-        self._sources[message.id] = source
+        self._origins[message.id] = origin
         self._views.clear()
 
     def substitute(self, message_id: str, message: Message) -> None:
-        """Put a message into the place of another one, with its source. The id may change."""
+        """Put a message into the place of another one, with its origin. The id may change."""
         self._arrange(
             [message if other.id == message_id else other for other in self._messages],
-            {message.id if known == message_id else known: source for known, source in self._sources.items()},
+            {message.id if known == message_id else known: origin for known, origin in self._origins.items()},
         )
 
     def remove(self, ids: Iterable[str]) -> None:
@@ -227,29 +227,29 @@ class MessageList:
             self._hidden -= gone
             self._arrange(
                 [message for message in self._messages if message.id not in gone],
-                {message_id: source for message_id, source in self._sources.items() if message_id not in gone},
+                {message_id: origin for message_id, origin in self._origins.items() if message_id not in gone},
             )
 
     def recall(self, rows: Iterable[Message]) -> None:
         """Add rows of the thread, in order. Known messages keep their places; a new one follows the row before it."""
         rows = list(rows)
-        sources = dict(self._sources)
+        origins = dict(self._origins)
         ids = [row.id for row in rows]
-        if sources.keys().isdisjoint(ids):  # at the start of a run
-            sources.update(dict.fromkeys(ids, "memory"))
-            self._arrange(rows + self._messages, sources)
+        if origins.keys().isdisjoint(ids):  # at the start of a run
+            origins.update(dict.fromkeys(ids, "memory"))
+            self._arrange(rows + self._messages, origins)
             return
         new: dict[str | None, list[Message]] = {}
         before = None
         for row in rows:
-            if row.id in sources:
+            if row.id in origins:
                 before = row.id
             else:
-                sources[row.id] = "memory"
+                origins[row.id] = "memory"
                 new.setdefault(before, []).append(row)
         if new:
             front = new.pop(None, [])
-            self._arrange(front + [m for known in self._messages for m in (known, *new.get(known.id, ()))], sources)
+            self._arrange(front + [m for known in self._messages for m in (known, *new.get(known.id, ()))], origins)
 
     def remember(self, window: Sequence[Message]) -> None:
         """Make ``window``, without dropped messages, the thread's part of the prompt.
@@ -259,7 +259,7 @@ class MessageList:
         window = [message for message in window if message.id not in self.dropped] if self.dropped else list(window)
         shown = {message.id for message in window}
         last = self._window
-        grown = last is not None and window[: len(last)] == last and self._sources.keys() >= shown
+        grown = last is not None and window[: len(last)] == last and self._origins.keys() >= shown
         if not grown:
             self.remove([message.id for message in self.remembered if message.id not in shown])
             self.recall(window)
@@ -283,7 +283,7 @@ class MessageList:
         """
         return Snapshot(
             tuple(self._messages),
-            dict(self._sources),
+            dict(self._origins),
             frozenset(self._hidden),
             tuple(self._system),
             tuple(_MessageValues.of(message) for message in self._messages) if contents else (),
@@ -291,7 +291,7 @@ class MessageList:
 
     def restore(self, snapshot: Snapshot) -> None:
         self.put_back(snapshot)
-        self._arrange(list(snapshot.messages), dict(snapshot.sources))
+        self._arrange(list(snapshot.messages), dict(snapshot.origins))
         self._hidden = set(snapshot.hidden)
         self._system = list(snapshot.system)
 
@@ -303,7 +303,7 @@ class MessageList:
     def copy(self) -> MessageList:
         """Return an independent list with copies of the messages, for a parallel branch."""
         other = MessageList()
-        other._arrange([copy_message(message) for message in self._messages], dict(self._sources))
+        other._arrange([copy_message(message) for message in self._messages], dict(self._origins))
         other._hidden = set(self._hidden)
         other._system = list(self._system)
         return other
@@ -313,7 +313,7 @@ class MessageList:
     def reconcile(self, shown: Sequence[Message], returned: Sequence[Message], *, default: Origin) -> None:
         """Replace the messages that a processor was ``shown`` with those that it ``returned``, in the same order.
 
-        Messages of role ``system`` are added to the system messages. New messages get the source ``default``; others
+        Messages of role ``system`` are added to the system messages. New messages get the origin ``default``; others
         keep theirs. A message that was not shown (hidden, or added during the hook) stays behind its predecessor, or
         first. If an id occurs twice, the later message takes the place of the first.
         """
@@ -331,8 +331,8 @@ class MessageList:
             elif message.id not in gone:
                 place.append(message)
         messages = front + [m for known in kept.values() for m in (known, *after.get(known.id, ()))]
-        self._arrange(messages, {message.id: self._sources.get(message.id, default) for message in messages})
-        self._hidden &= self._sources.keys()
+        self._arrange(messages, {message.id: self._origins.get(message.id, default) for message in messages})
+        self._hidden &= self._origins.keys()
 
 
 @cache

@@ -123,7 +123,7 @@ async def test_new_messages_have_their_hooks_source() -> None:
     sources: list[Any] = []
 
     def look(self: Any, args: Any) -> None:
-        sources.extend(args.message_list.source_of(name) for name in ("in", "step", "out"))
+        sources.extend(args.message_list.origin_of(name) for name in ("in", "step", "out"))
 
     def adds(name: str) -> Any:
         return lambda args: [*args.messages, Message.user(name, id=name)]

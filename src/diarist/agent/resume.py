@@ -124,7 +124,7 @@ async def answer_calls(
 
 def _history(messages: MessageList) -> list[Message]:
     """Return the messages without the new input that comes with approvals: that input does not close open calls."""
-    return [m for m in messages.all if m.role == "tool" or messages.source_of(m.id) != "input"]
+    return [m for m in messages.all if m.role == "tool" or messages.origin_of(m.id) != "input"]
 
 
 # -- results of client tools
@@ -141,7 +141,7 @@ def check_results(messages: MessageList) -> None:
     waiting = dict[str, str]()
     approval = set[str]()
     for message in messages.all:
-        from_caller = message.run_id is None and messages.source_of(message.id) == "input"
+        from_caller = message.run_id is None and messages.origin_of(message.id) == "input"
         if from_caller and message.role == "tool":
             _check_results(message, known, waiting, approval)
         ids = {part.call_id for part in message.tool_parts}

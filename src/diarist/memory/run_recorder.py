@@ -209,7 +209,7 @@ class RunRecorder:
             for message in messages.of("input", "response")
             if message.id not in self._saved and (only is None or message.id in only)
         ]
-        groups = groupby(new, key=lambda message: messages.source_of(message.id))
+        groups = groupby(new, key=lambda message: messages.origin_of(message.id))
         return [(cast(MessageSource, source), list(together)) for source, together in groups]
 
     async def _repair(self, messages: MessageList) -> None:

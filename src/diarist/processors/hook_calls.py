@@ -32,7 +32,7 @@ class HookCall(ABC):
 
     Attributes:
         hook: The hook's name.
-        source: The source of messages that a processor adds here.
+        origin: The origin of messages that a processor adds here.
         edits_messages: The hook may return messages.
         empty_is_none: An empty list changes nothing.
         takes_dict: The hook may return a dict.
@@ -42,7 +42,7 @@ class HookCall(ABC):
     """
 
     hook: ClassVar[str]
-    source: ClassVar[Origin] = "context"
+    origin: ClassVar[Origin] = "context"
     edits_messages: ClassVar[bool] = False
     empty_is_none: ClassVar[bool] = False
     takes_dict: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class HookCall(ABC):
                     if wrong := flaw(message):
                         raise BadHookResult(f"message {place}: {wrong}")
                 if returned or not self.empty_is_none:
-                    self.messages.reconcile(self.shown, returned, default=self.source)
+                    self.messages.reconcile(self.shown, returned, default=self.origin)
             case _:
                 allowed = "allowed: None, list[Message], this run's MessageList"
                 raise wrong_type(result, f"{allowed}{', or its dict' * self.takes_dict}")
@@ -137,7 +137,7 @@ class OnInput(HookCall):
     hook: ClassVar[str] = "process_input"
     edits_messages: ClassVar[bool] = True
     takes_dict: ClassVar[bool] = True
-    source: ClassVar[Origin] = "input"
+    origin: ClassVar[Origin] = "input"
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
         return base.ProcessInputArgs(
@@ -426,7 +426,7 @@ class OnOutputStep(HookCall):
     hook: ClassVar[str] = "process_output_step"
     edits_messages: ClassVar[bool] = True
     empty_is_none: ClassVar[bool] = True
-    source: ClassVar[Origin] = "response"
+    origin: ClassVar[Origin] = "response"
     steps: list[StepResult]
     added: Callable[[MessageList], StepResult]
     finish_reason: FinishReason
@@ -457,7 +457,7 @@ class OnOutputResult(HookCall):
     hook: ClassVar[str] = "process_output_result"
     edits_messages: ClassVar[bool] = True
     empty_is_none: ClassVar[bool] = True
-    source: ClassVar[Origin] = "response"
+    origin: ClassVar[Origin] = "response"
     result: Callable[[MessageList], OutputResult]
 
     def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:

@@ -75,7 +75,7 @@ def split(prompt: Prompt, messages: MessageList, count: Callable[[PromptMessage]
             units.append(unit)
         unit.messages.append(message)
         unit.tokens += tokens
-        is_history = message.message_id is not None and messages.source_of(message.message_id) == "memory"
+        is_history = message.message_id is not None and messages.origin_of(message.message_id) == "memory"
         unit.fixed |= not is_history
         if message.message_id is not None:
             by_message[message.message_id] = unit

@@ -84,7 +84,7 @@ class Guard(Processor[Any], ABC):
 
     def new_messages(self, args: ProcessInputArgs[Any]) -> list[Message]:
         """Return the messages to judge: the call's own input. Other messages were judged when they were new."""
-        new = [message for message in args.messages if args.message_list.source_of(message.id) == "input"]
+        new = [message for message in args.messages if args.message_list.origin_of(message.id) == "input"]
         return new[-1:] if self.last_message_only else new
 
     def input_with(
@@ -97,7 +97,7 @@ class Guard(Processor[Any], ABC):
         """
         kept = [changed.get(message.id, message) for message in args.messages]
         remaining = [message for message in kept if message is not None]
-        if not any(args.message_list.source_of(message.id) == "input" for message in remaining):
+        if not any(args.message_list.origin_of(message.id) == "input" for message in remaining):
             args.abort(f"no message of the input is left: {reason}", metadata=metadata)
         return remaining
 
