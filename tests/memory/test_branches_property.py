@@ -1,10 +1,12 @@
 """Random conversations of random clients: the active branch is what the client shows, and no prompt has anything else.
 
 Answers are numbered, so that a reader can tell them apart. Questions are few and often repeated.
+``DIARIST_CONVERSATIONS`` plays more of them; 17,000 make about 100,000 calls.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
@@ -18,6 +20,8 @@ from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.scenarios.kit import observational
+
+CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "7000"))
 
 Act = Literal["continue", "cut", "alone", "regenerate", "edit", "fail"]
 
@@ -177,7 +181,7 @@ async def test_the_active_branch_is_what_the_client_shows(script: list[Call]) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-@settings(max_examples=4_250, deadline=None)  # in all parts, 100,000 calls
+@settings(max_examples=CONVERSATIONS // 4, deadline=None)
 @given(script=calls)
 async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(part: int, script: list[Call]) -> None:
     await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
@@ -230,7 +234,7 @@ async def test_forgotten_messages_stay_gone(script: list[tuple[Call, list[tuple[
 
 
 @pytest.mark.slow
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=CONVERSATIONS // 4, deadline=None)
 @given(script=st.lists(st.tuples(call, forgets), max_size=10))
 async def test_forgotten_messages_stay_gone_in_many_conversations(
     script: list[tuple[Call, list[tuple[int, str]]]],
