@@ -11,12 +11,12 @@ from typing import Literal
 
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConflictError, InputError, NotFoundError
-from diarist.memory.divergence import BranchPlace, chain_id, divergence, may_lack
+from diarist.memory.divergence import BranchPlace, Divergence, chain_id, divergence, may_lack
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
-from diarist.messages import Json, Message
+from diarist.messages import Json, Message, Part
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
 from diarist.tokens import TokenCounter
@@ -66,27 +66,6 @@ class TakenInput:
     event: dict[str, Json] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """A branch, and where the client leaves it: its kept and its other places, and the client's new messages."""
-
-    kept: Sequence[BranchPlace]
-    behind: Sequence[BranchPlace]
-    new: int
-    known: int
-    is_unknown: bool
-    is_active: bool = True
-
-    @property
-    def last(self) -> Message | None:
-        return next((place for place in reversed(self.kept) if isinstance(place, Message)), None)
-
-    @property
-    def leaves(self) -> bool:
-        """True if rows of the active branch must be superseded, or other rows come back."""
-        return not self.is_active or any(isinstance(place, Message) for place in self.behind)
-
-
 class Branches:
     """The branches of the threads of a storage.
 
@@ -132,40 +111,45 @@ class Branches:
             return await self._without_history(thread_id, given, known)
         by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
         forgotten = await self._storage.list_forgotten(thread_id)
-        reading = await self._read(thread_id, given, by_id, forgotten)
-        rest = given[len(given) - reading.new :]
-        if reading.leaves and not known.isdisjoint([message.id for message in rest]):
+        places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
+        size = len(given) - found.new
+        old, rest = given[:size], given[size:]
+        kept, behind = places[: found.keep], places[found.keep :]
+        leaves = not is_active or any(isinstance(place, Message) for place in behind)
+        if leaves and not known.isdisjoint([message.id for message in rest]):
             # The client leaves out messages in between: it did not go back.
-            reading = replace(reading, kept=[*reading.kept, *reading.behind], behind=(), is_active=True)
-        last, event = reading.last, None
-        if reading.is_unknown:
-            event = {"action": "append", "after": last and last.id, "unknown": len(given) - len(rest)}
-        if not rest and isinstance(reading.kept[-1], Forgotten) and reading.kept[-1].role == "user":
+            kept, leaves, is_active = places, False, True
+        rows = [place for place in kept if isinstance(place, Message)]
+        last, event = rows[-1] if rows else None, None
+        if found.is_unknown:
+            event = {"action": "append", "after": last and last.id, "unknown": size}
+        if not rest and isinstance(kept[-1], Forgotten) and kept[-1].role == "user":
             raise _forgotten(given[-1].id, thread_id)
         questions = list(takewhile(lambda message: message.role == "user", reversed(given)))
-        rows = [place for place in reading.kept if isinstance(place, Message)]
         repeated = [row for row in rows[len(rows) - len(questions) :] if row.role == "user"] if not rest else []
         hidden_after = None
-        if reading.leaves and on_divergence == "error":
+        if leaves and on_divergence == "error":
             raise InputError(
                 f"the input leaves thread {thread_id!r} behind message {last and last.id!r}, which other messages "
                 "follow; pass on_divergence='branch' to go back to it, or 'append'"
             )
-        if reading.leaves and on_divergence == "branch" and last is not None:
+        if leaves and on_divergence == "branch" and last is not None:
             if run is not None:
                 gone = await self.move(run, seq_of(last))
                 event = {"action": "branch", "after": last.id, "superseded": list(gone)}
-            elif reading.is_active:
+            elif is_active:
                 hidden_after = seq_of(last)
-        elif reading.leaves or not reading.is_active:
-            last = next(
-                (place for place in reversed([*reading.kept, *reading.behind]) if isinstance(place, Message)), None
-            )
+        elif leaves:
+            last = next((place for place in reversed(places) if isinstance(place, Message)), None)
         new = [message for message in rest if message.id not in known]
-        late_results = _late_results(given[: len(given) - len(rest)], rows)
         names = _names(new, by_id, last, {message.id for message in forgotten})
         return TakenInput(
-            new=new, names=names, late_results=late_results, repeated=repeated, hidden_after=hidden_after, event=event
+            new=new,
+            names=names,
+            late_results=_late_results(old, rows),
+            repeated=repeated,
+            hidden_after=hidden_after,
+            event=event,
         )
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
@@ -181,31 +165,27 @@ class Branches:
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
-    ) -> _Reading:
-        """Return the branch that the client shows, with the most of its answers, and where it leaves it."""
+    ) -> tuple[list[BranchPlace], Divergence, bool]:
+        """Return the branch that the client shows, with the most of its answers; where it leaves it; and if it is the
+        active one."""
         total = sum(message.role == "assistant" for message in given)
         changed = {message.id for message in forgotten}
 
-        def read(rows: Sequence[Message], *, is_active: bool = True) -> _Reading:
+        def read(rows: Sequence[Message], *, is_active: bool = True) -> tuple[list[BranchPlace], Divergence, bool]:
             places = _with_gaps(rows, forgotten)
-            found = divergence(given, places, by_id=by_id, changed=changed)
-            kept, behind = places[: found.keep], places[found.keep :]
-            return _Reading(kept, behind, found.new, found.known, found.is_unknown, is_active)
+            return places, divergence(given, places, by_id=by_id, changed=changed), is_active
 
         rows = await self._end_of(thread_id, total)
-        reading = read(rows)
-        if reading.known < total or reading.leaves:
+        best = places, found, _ = read(rows)
+        if found.known < total or found.keep < len(places):
             rows = [row async for row in rows_between(self._storage, thread_id)]
-            reading = read(rows)
-        if reading.known < total:
-            superseded = await self._storage.list_superseded(thread_id)
-            for branch in _paths(superseded):
+            best = read(rows)
+        if best[1].known < total:
+            for branch in _paths(await self._storage.list_superseded(thread_id)):
                 fork = branch[0].parent
                 path = [row for row in rows if seq_of(row) <= fork] + [one.message for one in branch]
-                other = read(path, is_active=False)
-                if other.known > reading.known:
-                    reading = other
-        return reading
+                best = max(best, read(path, is_active=False), key=lambda reading: reading[1].known)
+        return best
 
     async def _end_of(self, thread_id: str, answers: int) -> list[Message]:
         """Return enough of the newest rows, in order, to contain more than this number of answers, or all rows.
@@ -323,12 +303,15 @@ def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> tuple[st
         for part in row.tool_parts:
             (waiting.add if part.state == "call" else waiting.discard)(part.call_id)
     found = [
-        (message.id, replace(part, args={}))
+        (message, replace(part, args={}))
         for message in known
         for part in message.tool_parts
         if part.state != "call" and part.call_id in waiting
     ]
-    return (found[-1][0], Message(role="tool", parts=[part for _, part in found])) if found else None
+    if not found:
+        return None
+    last, parts = found[-1][0], list[Part](part for _, part in found)
+    return last.id, replace(last, parts=parts) if last.role == "tool" else Message(role="tool", parts=parts)
 
 
 def _names(

@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TypeVar, cast
 
 from diarist.encoding import dumps
-from diarist.messages import FilePart, Message
+from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Forgotten
 
 BranchPlace = Message | Forgotten
 """A message of a branch; or the place of a deleted one, for which the client may have any message of its role."""
+
+AnyPlace = TypeVar("AnyPlace", Message, Message | Forgotten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,57 @@ def divergence(
         by_id: Ids of the messages of ``given`` to compare by id only.
         changed: Ids of rows for which the client may have other content.
     """
-    history = _History(given, by_id)
-    if not history.answers[len(given)]:
+    messages, new_from = _folded(given)
+    branch, kept_until = _folded(places)
+    if not any(message.role == "assistant" for message in messages):
         return Divergence(len(places), len(given), 0)
-    found = _read(history, places, ())
-    loose = {place.id for place in places if isinstance(place, Forgotten) or place.id in changed or place.is_cut}
-    if loose and found.known < history.answers[len(given)]:  # what matches exactly counts first
-        return _read(history, places, loose)
-    return found
+    history = _History(messages, by_id)
+    found = _read(history, branch, ())
+    loose = {place.id for place in branch if isinstance(place, Forgotten) or place.id in changed or place.is_cut}
+    if loose and found.known < history.answers[-1]:  # what matches exactly counts first
+        found = _read(history, branch, loose)
+    new = len(given) - new_from[len(messages) - found.new]
+    return Divergence(kept_until[found.keep], new, found.known, found.is_unknown)
+
+
+def fold_results(messages: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int]]:
+    """Put results of tools into the messages with their calls, as an agent stores them.
+
+    Returns these messages, and the place among them of each given one. A result without its call stays a message of
+    its own.
+    """
+    out: list[AnyPlace] = []
+    places: list[int] = []
+    calls: dict[str, int] = {}
+    for message in messages:
+        parts = [] if isinstance(message, Forgotten) else message.tool_parts
+        results = {part.call_id: part for part in parts} if message.role == "tool" else {}
+        if results and results.keys() <= calls.keys():
+            places.append(min(calls[call_id] for call_id in results))
+            for call_id, result in results.items():
+                place = calls[call_id]
+                asked = cast(Message, out[place])
+                parts = [
+                    replace(part, state=result.state, result=result.result)
+                    if isinstance(part, ToolPart) and part.call_id == call_id
+                    else part
+                    for part in asked.parts
+                ]
+                out[place] = cast(AnyPlace, replace(asked, parts=parts))
+            continue
+        if message.role == "user":
+            calls.clear()
+        calls |= {part.call_id: len(out) for part in parts}
+        places.append(len(out))
+        out.append(message)
+    return out, places
+
+
+def _folded(places: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int]]:
+    """Return the messages with their results, and for each number of them the number of given ones that they are."""
+    folded, at = fold_results(places)
+    sizes = {place: size for size, place in reversed(list(enumerate(at)))}
+    return folded, [*(sizes[place] for place in range(len(folded))), len(places)]
 
 
 def _read(history: _History, places: Sequence[BranchPlace], loose: Collection[str]) -> Divergence:
@@ -165,16 +211,13 @@ class _History:
         self._by_id = defaultdict[str, int](int)
         self._by_content = defaultdict[Hashable, int](int)
         self._by_role = defaultdict[str, int](int)
-        self._by_call = defaultdict[str, defaultdict[frozenset[str], int]](lambda: defaultdict(int))
-        for place, (message, calls) in enumerate(zip(messages, _call_names(messages), strict=True)):
+        for place, message in enumerate(messages):
             bit = 1 << place
             self._by_id[message.id] |= bit
             if message.id not in by_id:
                 self._by_role[message.role] |= bit
-                for key in _keys(message, calls):
+                for key in _keys(message):
                     self._by_content[key] |= bit
-            if message.role == "tool" and calls:
-                self._by_call[min(calls)][frozenset(calls)] |= bit
 
     def follow(
         self, places: Sequence[BranchPlace], loose: Collection[str], *, from_start: bool = False, first: int = 0
@@ -187,31 +230,41 @@ class _History:
             first: Index of the message to begin with.
         """
         begin = 1 << first
-        steps = _Steps(begin)
+        open = begin  # possible numbers of known messages, after which any message may follow
+        unanswered = 0  # possible ones without the newest question, which got no answer: no answer may follow
         count, last, is_answered = first, -1, False
-        rows = [place for place in places if isinstance(place, Message)]
-        calls = _call_names(rows)
         for index, place in enumerate(places):
             if not from_start:
-                steps.open |= begin
-            here = self._by_id.get(place.id, 0)
-            alike: Mapping[str, int] = self._by_role if place.id in loose else {}
-            if isinstance(place, Forgotten):
-                here |= alike.get(place.role, 0) & (1 << self._questions) - 1  # a new question is not forgotten
-                results = alike.get("tool", 0) if place.role == "assistant" else 0
-                found = steps.take_gap(place.role, here, results)
+                open |= begin
+            is_gap = isinstance(place, Forgotten)
+            is_answer = not isinstance(place, Forgotten) and not may_lack(place)
+            here = self._alike(place, is_loose=place.id in loose)
+            if place.role == "user":
+                ends = open | unanswered
+                found = (ends & here) << 1
+                open, unanswered = (ends | found, 0) if is_gap else (found, ends)
             else:
-                here |= alike.get(place.role, 0)
-                for key in _keys(place, next(calls)):
-                    here |= self._by_content.get(key, 0)
-                found = steps.take_row(place, here, self._results_of(place))
+                found = (open & here) << 1
+                if is_answer:
+                    open = unanswered = 0
+                open |= found
             is_more = found.bit_length() - 1 > count
             if is_more:
                 count = found.bit_length() - 1
             if is_more or (is_answered and found >> count & 1):  # of questions without an answer in between, the first
                 last, is_answered = index, False
-            is_answered |= isinstance(place, Message) and not may_lack(place)
-        return _Match(count - first, last, steps.open | steps.unanswered)
+            is_answered |= is_answer
+        return _Match(count - first, last, open | unanswered)
+
+    def _alike(self, place: BranchPlace, *, is_loose: bool) -> int:
+        """Return the messages that may be the one at a place."""
+        here = self._by_id.get(place.id, 0)
+        alike = self._by_role.get(place.role, 0) if is_loose else 0
+        if isinstance(place, Forgotten):
+            return here | alike & (1 << self._questions) - 1  # a new question is not forgotten
+        for key in _keys(place):
+            here |= self._by_content.get(key, 0)
+        return here | alike
 
     def run_at_end(self, places: Sequence[BranchPlace], loose: Collection[str]) -> tuple[int, int]:
         """Return the longest range of messages before the last questions that is the end of the branch."""
@@ -219,74 +272,6 @@ class _History:
         ends = range(end)  # if a range is the end of the branch, so is each shorter one
         start = bisect_left(ends, True, key=lambda first: bool(self.follow(places, loose, first=first).ends >> end & 1))
         return start, end
-
-    def _results_of(self, row: Message) -> int:
-        """Return the messages that contain only results of this row's calls, such as those of the role tool."""
-        if row.role != "assistant" or not self._by_call:
-            return 0
-        there = {
-            name
-            for number, part in enumerate(row.tool_parts)
-            if part.state != "call"
-            for name in (_nth(number), part.call_id)
-        }
-        found = 0
-        for name in there:
-            if name in self._by_call:
-                found |= sum(bits for told, bits in self._by_call[name].items() if told <= there)
-        return found
-
-
-class _Steps:
-    """The numbers of known messages after the rows so far.
-
-    Attributes:
-        open: Possible numbers, after which any message may follow.
-        unanswered: Possible numbers if the client does not have the newest question, because it got no answer. After
-            these numbers, no answer may follow.
-    """
-
-    def __init__(self, open: int) -> None:
-        self.open: int = open
-        self.unanswered: int = 0
-
-    def take_row(self, row: Message, here: int, results: int) -> int:
-        """Continue after a row; return the numbers of known messages of which it is the last.
-
-        Args:
-            here: The messages that may be this row.
-            results: The messages that may follow it because they are results of its calls.
-        """
-        if row.role == "user":
-            ends = self.open | self.unanswered
-            self.open, self.unanswered = (ends & here) << 1, ends
-            return self.open
-        open, unanswered = (self.open, self.unanswered) if may_lack(row) else (0, 0)
-        found = (self.open & here) << 1
-        late = (self.unanswered & here) << 1 if row.role == "tool" else 0
-        self.open, self.unanswered = _and_behind(open | found, results), _and_behind(unanswered | late, results)
-        return (self.open & ~open) | (self.unanswered & ~unanswered) | found | late
-
-    def take_gap(self, role: str, here: int, results: int) -> int:
-        """Continue after the place of a deleted message; arguments and result as for ``take_row``."""
-        if role == "user":
-            ends = self.open | self.unanswered
-            found = (ends & here) << 1
-            self.open, self.unanswered = ends | found, 0
-            return found
-        before = self.open | self.unanswered
-        found = (self.open & here) << 1
-        if role == "tool":
-            self.unanswered |= (self.unanswered & here) << 1
-        self.open, self.unanswered = _and_behind(self.open | found, results), _and_behind(self.unanswered, results)
-        return found | (self.open | self.unanswered) & ~before
-
-
-def _and_behind(ends: int, places: int) -> int:
-    """Extend each number in ``ends`` over the messages that follow it, as long as they are at ``places``."""
-    while more := (ends & places) << 1 & ~ends:
-        ends |= more
-    return ends
 
 
 def _content(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, str | None], ...]]:
@@ -299,27 +284,9 @@ def _content(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, s
     return message.role, message.text.strip().replace("\r\n", "\n"), files
 
 
-def _keys(message: Message, calls: tuple[str, ...]) -> Iterator[Hashable]:
-    """Yield keys of a message: two messages match if they share one. Calls match by id, or by name and arguments;
-    results by the names of their calls."""
+def _keys(message: Message) -> Iterator[Hashable]:
+    """Yield keys of a message: two messages match if they share one. Calls match by id, or by name and arguments."""
     content = _content(message)
-    if message.role == "tool":
-        yield content, calls
     yield content, tuple(part.call_id for part in message.tool_parts)
     if message.role == "assistant" and message.tool_parts:
         yield content, tuple((part.name, dumps(part.args, sort_keys=True)) for part in message.tool_parts)
-
-
-def _call_names(messages: Sequence[Message]) -> Iterator[tuple[str, ...]]:
-    """Yield for each message the names of the calls that it answers: the place of the call in its own message, since
-    some clients make up new ids of calls each time; the id for a call that is not there."""
-    known: dict[str, str] = {}
-    for message in messages:
-        if message.role == "assistant":
-            known |= {part.call_id: _nth(number) for number, part in enumerate(message.tool_parts)}
-        answers = message.tool_parts if message.role == "tool" else ()
-        yield tuple(known.get(part.call_id, part.call_id) for part in answers)
-
-
-def _nth(number: int) -> str:
-    return f"#{number}"

@@ -139,7 +139,7 @@ class RunRecorder:
         answered_id, results = taken.late_results or ("", None)
         messages.remove({message.id for message in given} - {answered_id, *(message.id for message in taken.new)})
         if results is not None:
-            messages.substitute(answered_id, results)
+            messages.substitute(answered_id, unstored(results))
         for message in taken.new:
             name = taken.names.get(message.id, message.id)
             messages.substitute(message.id, replace(unstored(message), id=name))

@@ -18,6 +18,7 @@ from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
 from diarist.exceptions import ConfigError, ContextOverflowError, DiaristError, InputError, described
 from diarist.memory.background import Background
+from diarist.memory.divergence import fold_results
 from diarist.message_list import MessageInput, MessageList, Snapshot, SystemMessage, to_messages
 from diarist.messages import Json, Message, Part, Prompt, PromptMessage, ToolPart, as_text, new_id
 from diarist.models.base import Model, ModelRequest, ModelSettings
@@ -334,7 +335,7 @@ class Turn:
         last of these."""
         given = to_messages(messages)
         self._last_input = messages
-        folded_places, folded = _with_results([message for message in given if message.role != "system"])
+        folded, folded_places = fold_results([message for message in given if message.role != "system"])
         known, known_ids = self._known, {message.id for message in self._known}
         equal: dict[object, deque[int]] = defaultdict(deque)
         for place, message in enumerate(known):
@@ -577,36 +578,6 @@ class SyncTurn:
     def call(self, name: str, args: dict[str, Json], *, call_id: str = "") -> str:
         """As ``Turn.call``."""
         return run_sync(self._turn.call(name, args, call_id=call_id))
-
-
-def _with_results(messages: Sequence[Message]) -> tuple[list[int], list[Message]]:
-    """Put results of tools into the messages with their calls, as an agent stores them.
-
-    Returns the place of each given message among the returned ones, and these. A result without its call stays a
-    message of its own.
-    """
-    out: list[Message] = []
-    places: list[int] = []
-    waiting: dict[str, int] = {}
-    for message in messages:
-        results = {part.call_id: part for part in message.tool_parts} if message.role == "tool" else {}
-        if results and results.keys() <= waiting.keys():
-            places.append(waiting[min(results, key=lambda call_id: waiting[call_id])])
-            for call_id, result in results.items():
-                asked = out[waiting.pop(call_id)]
-                asked.parts = [
-                    replace(part, state=result.state, result=result.result)
-                    if isinstance(part, ToolPart) and part.call_id == call_id
-                    else part
-                    for part in asked.parts
-                ]
-            continue
-        if message.role == "user":
-            waiting.clear()
-        waiting |= {part.call_id: len(out) for part in message.tool_parts if part.state == "call"}
-        places.append(len(out))
-        out.append(message)
-    return places, out
 
 
 def _key(message: Message) -> object:
