@@ -28,10 +28,10 @@ from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.processor import SemanticRecallProcessor
 from diarist.memory.semantic.setup import VectorOption, semantic_index
-from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking
+from diarist.memory.sync import SyncMemory
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
-from diarist.memory.turn import NamedModel, SyncTurn, Turn
+from diarist.memory.turn import NamedModel, Turn
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.memory.working.processor import WorkingMemoryProcessor
@@ -46,7 +46,6 @@ from diarist.prompt_cache import PromptHistory
 from diarist.run_context import MemoryOptions, ThreadRef
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
-from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
 from diarist.tools import ToolDefinition
 
@@ -575,65 +574,6 @@ class Memory:
     ) -> None:
         self._holders -= 1
         await (self.settled() if self._holders else self.close())
-
-
-class SyncMemory:
-    """The methods of a ``Memory`` for synchronous code: ``memory.sync``.
-
-    Attributes:
-        threads, messages, diary, working: As for ``Memory``.
-    """
-
-    def __init__(self, memory: Memory, background: Background) -> None:
-        self._memory, self._background = memory, background
-        self.threads = SyncThreads(memory.threads)
-        self.messages = SyncMessages(memory.messages)
-        self.diary = SyncDiary(memory.diary)
-        self.working = SyncWorking(memory.working)
-        self.context = blocking(memory.context)
-        self.recall = blocking(memory.recall)
-        self.forget = blocking(memory.forget)
-
-    def turn(
-        self,
-        *,
-        thread: str | ThreadRef | Thread,
-        resource: str | None = None,
-        model_id: str = "",
-        model: str | Model | None = None,
-        read_only: bool | None = None,
-        last_messages: int | Literal[False] | None = None,
-        semantic_recall: bool | None = None,
-        on_divergence: Literal["branch", "append", "error"] = "branch",
-        fail_open: bool = True,
-        on_event: Callable[[DataChunk], object] | None = None,
-        deps: Any = None,
-    ) -> SyncTurn:
-        """Return the memory of one turn, as ``Memory.turn`` does: ``with memory.sync.turn(...) as turn``."""
-        turn = self._memory.turn(
-            thread=thread,
-            resource=resource,
-            model_id=model_id,
-            model=model,
-            read_only=read_only,
-            last_messages=last_messages,
-            semantic_recall=semantic_recall,
-            on_divergence=on_divergence,
-            fail_open=fail_open,
-            on_event=on_event,
-            deps=deps,
-        )
-        return SyncTurn(turn)
-
-    def settled(self) -> None:
-        """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""
-        self._background.check_elsewhere()
-        run_sync(self._memory.settled())
-
-    def close(self) -> None:
-        """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
-        self._background.check_elsewhere()
-        run_sync(self._memory.close())
 
 
 def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:

@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, Self
+
+from diarist.memory.background import Background
 from diarist.memory.diary import Diary
 from diarist.memory.messages import Messages
 from diarist.memory.threads import Threads
+from diarist.memory.turn import Turn
 from diarist.memory.working_memory import Working
-from diarist.sync import blocking, iterating
+from diarist.prompt_cache import MemoryReport
+from diarist.sync import blocking, iterating, run_sync
+
+if TYPE_CHECKING:
+    from diarist.memory.memory import Memory
+
+P = ParamSpec("P")
+
+
+class SyncMemory:
+    """The methods of a ``Memory`` for synchronous code: ``memory.sync``.
+
+    Attributes:
+        threads, messages, diary, working: As for ``Memory``.
+    """
+
+    def __init__(self, memory: Memory, background: Background) -> None:
+        self._memory, self._background = memory, background
+        self.threads = SyncThreads(memory.threads)
+        self.messages = SyncMessages(memory.messages)
+        self.diary = SyncDiary(memory.diary)
+        self.working = SyncWorking(memory.working)
+        self.turn = _sync_turn(memory.turn)
+        self.context = blocking(memory.context)
+        self.recall = blocking(memory.recall)
+        self.forget = blocking(memory.forget)
+
+    def settled(self) -> None:
+        """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.settled())
+
+    def close(self) -> None:
+        """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.close())
 
 
 class SyncThreads:
@@ -66,3 +108,48 @@ class SyncWorking:
     def __init__(self, working: Working) -> None:
         self.get = blocking(working.get)
         self.update = blocking(working.update)
+
+
+class SyncTurn:
+    """A ``Turn`` for synchronous code: ``with memory.sync.turn(...) as turn``."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.prompt = blocking(turn.prompt)
+        self.commit = blocking(turn.commit)
+        self.discard = blocking(turn.discard)
+        self.overflowed = blocking(turn.overflowed)
+        self.call = blocking(turn.call)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the stored run."""
+        return self._turn.run_id
+
+    @property
+    def report(self) -> MemoryReport:
+        """Memory's report on the turn, as in ``AgentResult.memory``."""
+        return self._turn.report
+
+    @property
+    def degraded(self) -> str:
+        """Why memory does not take part; empty if it does."""
+        return self._turn.degraded
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run_sync(self._turn.__aexit__(kind, error, trace))
+
+
+def _sync_turn(method: Callable[P, Turn]) -> Callable[P, SyncTurn]:
+    """Return ``memory.turn`` for synchronous code, with the same arguments."""
+
+    @wraps(method)
+    def turn(*args: P.args, **kwargs: P.kwargs) -> SyncTurn:
+        return SyncTurn(method(*args, **kwargs))
+
+    return turn

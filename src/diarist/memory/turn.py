@@ -28,7 +28,6 @@ from diarist.processors.setup import StepSetup
 from diarist.prompt_cache import MemoryReport
 from diarist.prompting import build_prompt, join_results
 from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
-from diarist.sync import run_sync
 from diarist.tools import Tool, ToolContext
 
 T = TypeVar("T")
@@ -528,56 +527,6 @@ class Turn:
     def _stand_aside(self, why: str) -> None:
         self.degraded = why
         logger.warning("the turn of thread %s goes on without memory: %s", self._thread.id, why)
-
-
-class SyncTurn:
-    """A ``Turn`` for synchronous code: ``with memory.sync.turn(...) as turn``."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-
-    @property
-    def run_id(self) -> str:
-        """The id of the stored run."""
-        return self._turn.run_id
-
-    @property
-    def report(self) -> MemoryReport:
-        """Memory's report on the turn, as in ``AgentResult.memory``."""
-        return self._turn.report
-
-    @property
-    def degraded(self) -> str:
-        """Why memory does not take part; empty if it does."""
-        return self._turn.degraded
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        run_sync(self._turn.__aexit__(kind, error, trace))
-
-    def prompt(self, messages: MessageInput) -> TurnView:
-        """As ``Turn.prompt``."""
-        return run_sync(self._turn.prompt(messages))
-
-    def commit(self, messages: MessageInput | None = None) -> None:
-        """As ``Turn.commit``."""
-        run_sync(self._turn.commit(messages))
-
-    def discard(self) -> None:
-        """As ``Turn.discard``."""
-        run_sync(self._turn.discard())
-
-    def overflowed(self, error: BaseException | str) -> bool:
-        """As ``Turn.overflowed``."""
-        return run_sync(self._turn.overflowed(error))
-
-    def call(self, name: str, args: dict[str, Json], *, call_id: str = "") -> str:
-        """As ``Turn.call``."""
-        return run_sync(self._turn.call(name, args, call_id=call_id))
 
 
 def _key(message: Message) -> object:
