@@ -209,7 +209,6 @@ class RunContext(Generic[D]):
         on_divergence: What to do if the input leaves the active branch of the thread.
         waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
         made: Ids of input messages that this call created from a text: no thread has them yet.
-        renamed: Ids that memory gave to input messages in place of generated ones, by these.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
@@ -229,7 +228,6 @@ class RunContext(Generic[D]):
     on_divergence: Literal["branch", "append", "error"] = "branch"
     waits_for: str = ""
     made: frozenset[str] = frozenset()
-    renamed: dict[str, str] = field(default_factory=dict[str, str])
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)
     tool_names: frozenset[str] = frozenset()

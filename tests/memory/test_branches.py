@@ -186,17 +186,6 @@ async def test_two_tabs_take_turns(client: Client) -> None:
     assert len(await client.memory.storage.list_superseded("t")) == 6  # no message is stored twice
 
 
-async def test_the_same_next_message_of_two_tabs_has_the_same_id(client: Client) -> None:
-    given = [*client.copy, user("question-6")]
-    await client.send(given)
-    first = (await client.memory.messages.list(thread="t"))[-2]
-    await client.send(given)
-    assert (await client.memory.messages.list(thread="t"))[-2].id == first.id
-    await client.memory.threads.rewind("t", to=(await client.memory.messages.list(thread="t"))[-3].id)
-    await client.send(given)
-    assert (await client.memory.messages.list(thread="t"))[-2].id == first.id
-
-
 async def test_a_client_that_keeps_ids_regenerates(storage: Storage) -> None:
     memory = Memory(storage=storage)
     agent = Agent(model=numbered_answers(), memory=memory)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConflictError, InputError, NotFoundError
-from diarist.memory.divergence import BranchPlace, Divergence, chain_id, divergence, may_lack
+from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
 from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
@@ -50,7 +50,6 @@ class TakenInput:
 
     Attributes:
         new: The messages to store, in order; the thread has the others.
-        names: Ids that new messages get from their places, by the ids that they were given with.
         late_results: Results in known messages for calls that are stored without one, and the id of the last such
             message.
         repeated: The stored questions to answer again, if nothing is new.
@@ -59,7 +58,6 @@ class TakenInput:
     """
 
     new: list[Message]
-    names: dict[str, str] = field(default_factory=dict[str, str])
     late_results: tuple[str, Message] | None = None
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
@@ -89,8 +87,7 @@ class Branches:
     ) -> TakenInput:
         """Find the messages that the thread does not have, and go back to where the client leaves the active branch.
 
-        Call it after the run has begun, before its thread is read. A message without an id of the caller's gets one
-        from the message before it and its content, if the input has a history.
+        Call it after the run has begun, before its thread is read.
 
         Args:
             run: The live run; None to change nothing.
@@ -139,13 +136,9 @@ class Branches:
                 event = {"action": "branch", "after": last.id, "superseded": list(gone)}
             elif is_active:
                 hidden_after = seq_of(last)
-        elif leaves:
-            last = next((place for place in reversed(places) if isinstance(place, Message)), None)
         new = [message for message in rest if message.id not in known]
-        names = _names(new, by_id, last, {message.id for message in forgotten})
         return TakenInput(
             new=new,
-            names=names,
             late_results=_late_results(old, rows),
             repeated=repeated,
             hidden_after=hidden_after,
@@ -312,19 +305,6 @@ def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> tuple[st
         return None
     last, parts = found[-1][0], list[Part](part for _, part in found)
     return last.id, replace(last, parts=parts) if last.role == "tool" else Message(role="tool", parts=parts)
-
-
-def _names(
-    new: Sequence[Message], by_id: Collection[str], last: Message | None, taken: Collection[str]
-) -> dict[str, str]:
-    """Return the ids of new messages by their places, except for those with ids of the caller's."""
-    names: dict[str, str] = {}
-    before = last.id if last is not None else ""
-    for message in new:
-        if message.id not in by_id and (name := chain_id(before, message)) not in taken:
-            names[message.id] = name
-        before = names.get(message.id, message.id)
-    return names
 
 
 def _forgotten(message_id: str, thread_id: str) -> InputError:

@@ -150,16 +150,6 @@ def may_lack(row: Message) -> bool:
     return row.role != "assistant" or bool(row.tool_parts) or row.is_cut or not row.text.strip()
 
 
-def chain_id(before: str, message: Message) -> str:
-    """Return the id of a message by its content and the id of the message before it: the same in any process.
-
-    White space around the text, reasoning, data of the provider, and ids of calls do not change it.
-    """
-    calls = [[part.name, part.args, part.state, part.result] for part in message.tool_parts]
-    content = dumps([before, *_content(message), calls], sort_keys=True)
-    return f"msg_{hashlib.sha256(content).hexdigest()[:32]}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Match:
     """How far a history follows a branch.

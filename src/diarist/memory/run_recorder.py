@@ -141,9 +141,7 @@ class RunRecorder:
         if results is not None:
             messages.substitute(answered_id, unstored(results))
         for message in taken.new:
-            name = taken.names.get(message.id, message.id)
-            messages.substitute(message.id, replace(unstored(message), id=name))
-        context.renamed |= taken.names
+            messages.substitute(message.id, unstored(message))
         self._repeated, self.hidden_after = taken.repeated, taken.hidden_after
         if taken.event is not None:
             data: dict[str, Json] = {"threadId": thread_id, **taken.event}

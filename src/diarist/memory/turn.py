@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import TracebackType
@@ -374,7 +374,6 @@ class Turn:
                 self._context.made = frozenset(self._asked)
             await self._pipeline.open()
             self._opened = True
-            self._rename(self._context.renamed)
         self._context.finished = {message.id for message in messages.of("input", "response")}
         if answered:
             if (request := self._request) is not None:
@@ -385,13 +384,6 @@ class Turn:
                     )
                 )
             self._step += 1
-
-    def _rename(self, names: Mapping[str, str]) -> None:
-        """Use the ids under which memory stores messages that came without one."""
-        for message in self._known:
-            message.id = names.get(message.id, message.id)
-        self._asked = {names.get(message_id, message_id) for message_id in self._asked}
-        self._added = {names.get(message_id, message_id): parts for message_id, parts in self._added.items()}
 
     async def _prepare(self, system: Sequence[str]) -> None:
         """Run memory's processors for the next model call, and build its request."""
@@ -419,9 +411,8 @@ class Turn:
         if prompt is None:
             window, tools = history.messages, []
             prompt = build_prompt([SystemMessage(text) for text in history.system], window, cache_breakpoints=True)
-        renamed = self._context.renamed
         # A call whose result only memory has is not sent as it was given: that would be half of a pair.
-        complete = {renamed.get(m.id, m.id) for m in history.messages if not has_open_calls(m)}
+        complete = {message.id for message in history.messages if not has_open_calls(message)}
         sent = {message.message_id for message in prompt.messages}
         order, keep, brought, notes = list[str](), list[str](), list[Message](), dict[str, str]()
         for message in window:
@@ -440,7 +431,7 @@ class Turn:
         return TurnView(
             prompt=prompt,
             system=texts[len(history.system) :],
-            ids=[renamed.get(message_id, message_id) for message_id in history.ids],
+            ids=history.ids,
             order=order,
             keep=keep,
             brought=brought,
