@@ -8,7 +8,10 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
+
+from diarist.exceptions import ConflictError
 
 T = TypeVar("T")
 
@@ -35,6 +38,14 @@ async def gather_or_cancel(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def retry_on_conflict(work: Callable[[], Awaitable[T]]) -> T:
+    """Await ``work``, which reads and saves. Repeat it, up to ten times in all, if it raises ConflictError."""
+    for _ in range(9):
+        with suppress(ConflictError):
+            return await work()
+    return await work()
 
 
 def being_cancelled() -> bool:

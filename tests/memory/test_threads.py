@@ -152,7 +152,7 @@ async def test_what_cannot_be_kept_of_a_thread_is_refused_by_name(
 
 
 async def test_threads_are_found_by_texts_alone(memory: Memory) -> None:
-    with pytest.raises(InputError, match="a resource id must be a text, not 5"):
+    with pytest.raises(InputError, match="resource must be the id of a resource, a text, not 5"):
         await memory.threads.list(resource=5)  # pyright: ignore[reportArgumentType]
 
 

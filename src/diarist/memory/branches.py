@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal
 
-from diarist.concurrency import inner_cancel_as_error
-from diarist.exceptions import ConflictError, InputError, NotFoundError
+from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
+from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
-from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, logs_of
+from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
@@ -218,18 +218,15 @@ class Branches:
         stones = (Tombstone(thread_id=thread.id, first_seq=fork + 1, last_seq=WHOLE),)
         if path and self._embedding is not None:  # before they come back: they are embedded again
             await self._embedding.go_back(thread, fork)
-        attempt = 0
-        while True:
-            attempt += 1
-            logs = [(log, await self._without(log, stones)) for log in await logs_of(self._storage, thread)]
-            try:
-                gone = await self._storage.set_branch(run, end, logs=logs)
-                break
-            except ConflictError:
-                if attempt == MAX_ATTEMPTS:
-                    raise
+
+        async def save() -> tuple[list[str], list[ObservationLog]]:
+            logs = await logs_of(self._storage, thread)
+            changed = [(log, await self._without(log, stones)) for log in logs]
+            return await self._storage.set_branch(run, end, logs=changed), logs
+
+        gone, logs = await retry_on_conflict(save)
         try:
-            await clean_after_move(self._storage, thread.id, [read for read, _ in logs], stones, self._counter)
+            await clean_after_move(self._storage, thread.id, logs, stones, self._counter)
             if self._embedding is not None:
                 there = await self._storage.existing_ids(thread.id, gone)
                 left = [message_id for message_id in gone if message_id not in there]

@@ -12,9 +12,8 @@ from zoneinfo import ZoneInfo
 from diarist.checks import check_limit
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
-from diarist.memory.addressing import Addressing
+from diarist.memory.access import Access
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
 from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
@@ -22,11 +21,9 @@ from diarist.memory.observational.log.removal import cut_notes
 from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message
-from diarist.storage.base import Storage
 from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Event, Observation, ObservationLog, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
-from diarist.tokens import TokenCounter
 
 if TYPE_CHECKING:  # loaded when there is something to observe
     from diarist.memory.observational.engine import Engine
@@ -60,20 +57,9 @@ class Diary:
         engine: Returns the engine that observes and reflects. Raises ConfigError if this memory keeps no diary.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        counter: TokenCounter,
-        addressing: Addressing,
-        forgetting: Forgetting,
-        config: ObservationalMemoryConfig | None,
-        *,
-        engine: Callable[[], Engine],
-        thread_wait: float,
-    ) -> None:
-        self._storage, self._config, self._counter = storage, config, counter
-        self._addressing, self._forgetting = addressing, forgetting
-        self._engine, self._thread_wait = engine, thread_wait
+    def __init__(self, access: Access, forgetting: Forgetting, engine: Callable[[], Engine]) -> None:
+        self._access, self._forgetting, self._engine = access, forgetting, engine
+        self._storage, self._counter, self._config = access.storage, access.counter, access.config
 
     # -- reading
 
@@ -88,8 +74,8 @@ class Diary:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
         """
-        found = await self._addressing.diary(thread, resource)
-        return visible_log(await self._addressing.logs.read(found.id, found.resource_id), None, found.id)
+        found = await self._access.diary(thread, resource)
+        return visible_log(await self._access.logs.read(found.id, found.resource_id), None, found.id)
 
     async def history(self, *, thread: str | None = None, resource: str | None = None) -> list[ObservationLog]:
         """Return the diary at the end of each earlier generation, oldest first. Each reflection starts a new
@@ -179,11 +165,11 @@ class Diary:
         With ``thread``, only entries made from messages of this thread. Raises as ``memory.messages.search`` does.
         """
         terms, most = query_terms(query), check_limit(limit, least=1)
-        owner = await self._addressing.owner(
+        owner = await self._access.owner(
             thread, resource, refusal="pass resource=... or thread=...: the diaries to search"
         )
-        logs = self._addressing.logs
-        if thread is not None or self._addressing.shares_diary:
+        logs = self._access.logs
+        if thread is not None or self._access.shares_diary:
             keys = [logs.key(thread or "", owner)]
         else:
             keys = [logs.key(found.id, owner) async for found in threads_of(self._storage, owner)]
@@ -198,8 +184,8 @@ class Diary:
 
     async def _generations(self, thread: str | None, resource: str | None) -> list[ObservationLog]:
         """Return all generations of the diary, the current one last."""
-        found = await self._addressing.diary(thread, resource)
-        head = await self._addressing.logs.read(found.id, found.resource_id)
+        found = await self._access.diary(thread, resource)
+        head = await self._access.logs.read(found.id, found.resource_id)
         past = await self._storage.list_generations(head.key)
         return [visible_log(log, None, found.id) for log in (*past, head)]
 
@@ -243,8 +229,8 @@ class Diary:
     async def _change(
         self, thread: str | None, resource: str | None, change: Callable[[ObservationLog], ObservationLog]
     ) -> ObservationLog:
-        found = await self._addressing.diary(thread, resource)
-        logs = self._addressing.logs
+        found = await self._access.diary(thread, resource)
+        logs = self._access.logs
         log = await logs.update(lambda: logs.read(found.id, found.resource_id), change)
         return visible_log(log, None, found.id)
 
@@ -259,11 +245,11 @@ class Diary:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
         """
-        found = await self._addressing.diary(thread, resource)
+        found = await self._access.diary(thread, resource)
         log = await self._forgetting.finished(found)
         if not log.version:
             return
-        await self._addressing.logs.update(lambda: self._addressing.logs.reread(log), empty)
+        await self._access.logs.update(lambda: self._access.logs.reread(log), empty)
         await self._storage.delete_generations(log.key)
         await self._storage.delete_events(log.key)
         threads = [found] if log.scope == "thread" else [t async for t in threads_of(self._storage, log.resource_id)]
@@ -299,7 +285,7 @@ class Diary:
             ModelError, RoleError: The Observer failed; results of other calls are kept.
             ConflictError: The same messages changed during each of three calls; other results are kept.
         """
-        found = await self._addressing.diary(thread, resource)
+        found = await self._access.diary(thread, resource)
         if thread is not None:
             await self._forgetting.finished(found)
         from diarist.memory.observational.manual import observe_now
@@ -332,11 +318,11 @@ class Diary:
         """
         if not isinstance(cast(Any, guidance), str | None):
             raise InputError(f"guidance must be a string or None, not {guidance!r}")
-        found = await self._addressing.diary(thread, resource)
+        found = await self._access.diary(thread, resource)
         from diarist.memory.observational.manual import reflect_now
 
         return await reflect_now(
-            self._engine(), found.id, found.resource_id, wait=self._thread_wait, guidance=guidance, emit=on_event
+            self._engine(), found.id, found.resource_id, wait=self._access.thread_wait, guidance=guidance, emit=on_event
         )
 
     # -- events: every ``data-om-*`` event of any process, without the words of the notes
@@ -384,8 +370,8 @@ class Diary:
                 await asyncio.sleep(every)
 
     async def _event_key(self, thread: str | None, resource: str | None) -> str:
-        found = await self._addressing.diary(thread, resource)
-        return self._addressing.logs.key(found.id, found.resource_id)
+        found = await self._access.diary(thread, resource)
+        return self._access.logs.key(found.id, found.resource_id)
 
     # -- options
 

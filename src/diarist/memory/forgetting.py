@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from diarist.checks import check_ids, check_names
-from diarist.exceptions import ConflictError, InputError, ThreadBusyError
-from diarist.memory.addressing import Addressing
+from diarist.concurrency import retry_on_conflict
+from diarist.exceptions import InputError, ThreadBusyError
+from diarist.memory.access import Access
 from diarist.memory.observational.log.edits import tombstones_of
-from diarist.memory.observational.log.log_store import MAX_ATTEMPTS, OTHER_THREADS, LogStore, logs_of
+from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, logs_of
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.run_lifecycle import RUN_TTL, check_owner, end_run, open_run
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.semantic.removal import lease_of
 from diarist.messages import Message, new_id
-from diarist.storage.base import Storage
 from diarist.storage.records import (
     Forgotten,
     ObservationLog,
@@ -28,17 +27,14 @@ from diarist.storage.records import (
     WorkingMemory,
     own_resource,
 )
-from diarist.tokens import TokenCounter
 
 
 class Forgetting:
     """Deletes messages, threads and resources, with all data made from them."""
 
-    def __init__(
-        self, storage: Storage, counter: TokenCounter, addressing: Addressing, embedding: EmbeddingJobs
-    ) -> None:
-        self.storage, self.counter = storage, counter
-        self._addressing, self._embedding = addressing, embedding
+    def __init__(self, access: Access) -> None:
+        self._access, self._embedding = access, access.embedding
+        self.storage, self.counter = access.storage, access.counter
 
     async def forget(
         self,
@@ -70,15 +66,12 @@ class Forgetting:
         elif message_ids is not None:
             receipt += await self._forget_messages(found, set(message_ids))
         else:
-            receipt += await self._inventory(found)
             shared = [log for log in await self.logs_with(found) if log.scope == "resource"]
             stones = (Tombstone(thread_id=thread, first_seq=1, last_seq=WHOLE),)
             receipt += await remove_rows(self.storage, shared, stones, self.counter) if shared else Receipt()
-            if await self.storage.delete_thread(thread):
-                receipt += Receipt(thread_ids=(thread,))
+            receipt += await self._delete_thread(found)
             for log in shared:
                 await drop_stones(self.storage, log, stones)
-            await self._delete_claims(thread, found.resource_id)
         if thread is not None and message_ids is None:  # no other thread can use its implicit resource
             receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
         # Again, for messages embedded since the first removal.
@@ -92,29 +85,24 @@ class Forgetting:
 
     async def finished(self, thread: Thread) -> ObservationLog:
         """Complete interrupted deletions of a thread, and return its log."""
-        log = await self._addressing.logs.read(thread.id, thread.resource_id)
+        log = await self._access.logs.read(thread.id, thread.resource_id)
         return await finish_removals(self.storage, log, self.counter)
 
     async def _forget_messages(self, thread: Thread, ids: set[str]) -> Receipt:
-        logs = await self.logs_with(thread)
-        for log in logs:
+        for log in await self.logs_with(thread):
             await finish_removals(self.storage, log, self.counter)
-        receipt = Receipt()
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+
+        async def remove() -> Receipt:
             rows = await self.rows_with(thread.id, ids)
+            if not rows:
+                return Receipt()
+            # Before the deletion: a client that resends its history now must not restore the messages.
+            await self._note_forgotten(thread.id, rows)
             stones = tombstones_of(thread.id, [seq_of(row) for row in rows])
             refs = [RowRef(thread.id, seq_of(row), row.id) for row in rows]
-            try:
-                if stones:
-                    # Before the deletion: a client that resends its history now must not restore the messages.
-                    places = [Forgotten(seq_of(row), row.id, row.role) for row in rows]
-                    await self.storage.note_forgotten(thread.id, places)
-                    logs = await self.logs_with(thread)
-                    receipt += await remove_rows(self.storage, logs, stones, self.counter, rows=refs)
-                break
-            except ConflictError:  # another call removed some of the messages: look again
-                if attempt == MAX_ATTEMPTS:
-                    raise
+            return await remove_rows(self.storage, await self.logs_with(thread), stones, self.counter, rows=refs)
+
+        receipt = await retry_on_conflict(remove)  # another call may remove some of the messages in between
         return receipt + await self._forget_superseded(thread.id, ids)
 
     async def _forget_superseded(self, thread_id: str, ids: set[str]) -> Receipt:
@@ -123,14 +111,17 @@ class Forgetting:
         rows = [one.message for one in await self.storage.list_superseded(thread_id) if one.message.id in ids]
         if not rows:
             return Receipt()
-        await self.storage.note_forgotten(thread_id, [Forgotten(seq_of(row), row.id, row.role) for row in rows])
+        await self._note_forgotten(thread_id, rows)
         await self.storage.delete_messages(thread_id, [row.id for row in rows])
         return Receipt(message_ids=tuple([row.id for row in rows]))
+
+    async def _note_forgotten(self, thread_id: str, rows: Sequence[Message]) -> None:
+        await self.storage.note_forgotten(thread_id, [Forgotten(seq_of(row), row.id, row.role) for row in rows])
 
     async def logs_with(self, thread: Thread) -> list[ObservationLog]:
         """Return the logs that may cover the thread: this memory's own, stored or not, and the one of the other scope
         if that log is stored."""
-        mine = self._addressing.logs.key(thread.id, thread.resource_id)
+        mine = self._access.logs.key(thread.id, thread.resource_id)
         return [log for log in await logs_of(self.storage, thread) if log.version or log.key == mine]
 
     async def rows_with(self, thread_id: str, ids: set[str]) -> list[Message]:
@@ -147,16 +138,20 @@ class Forgetting:
 
     # -- threads and resources
 
-    async def _inventory(self, thread: Thread) -> Receipt:
-        """Return a receipt that lists all data deleted with a thread."""
+    async def _delete_thread(self, thread: Thread) -> Receipt:
+        """Delete a thread with its diaries and leases; the receipt lists all data deleted with it."""
         logs = [log for log in await self.logs_with(thread) if log.scope == "thread"]
         past = [old for log in logs for old in await self.storage.list_generations(log.key)]
         active = [row.id async for row in rows_between(self.storage, thread.id)]
         superseded = [one.message.id for one in await self.storage.list_superseded(thread.id)]
-        return Receipt(
+        receipt = Receipt(
             message_ids=tuple(dict.fromkeys(active + superseded)),
             observation_ids=tuple(dict.fromkeys(entry.id for log in (*past, *logs) for entry in log.entries)),
         )
+        if await self.storage.delete_thread(thread.id):
+            receipt += Receipt(thread_ids=(thread.id,))
+        await self._delete_claims(thread.id, thread.resource_id)
+        return receipt
 
     async def _reveal(self, thread: Thread) -> str:
         """End the first run of a hidden thread if its process died, which makes the thread visible. If the run is live,
@@ -188,11 +183,8 @@ class Forgetting:
         for thread in [thread async for thread in threads_of(self.storage, resource_id, hidden=True)]:
             if left := await self._reveal(thread):
                 receipt += Receipt(left_on_disk=(left,))
-                continue
-            receipt += await self._inventory(thread)
-            if await self.storage.delete_thread(thread.id):
-                receipt += Receipt(thread_ids=(thread.id,))
-            await self._delete_claims(thread.id, resource_id)
+            else:
+                receipt += await self._delete_thread(thread)
         logs = LogStore(self.storage, "resource")
         key = logs.key("", resource_id)
         log = await self.storage.get_log(key)
@@ -202,20 +194,17 @@ class Forgetting:
         await self.storage.delete_events(key)
         await self.storage.delete_lease(logs.job_name("", resource_id, "reflection"))
         await self.storage.delete_lease(logs.job_name(OTHER_THREADS, resource_id, "observation"))
-        known |= bool(receipt.thread_ids)
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+
+        async def empty() -> bool:
             found = await self.storage.get_resource(resource_id)
             working = await self.storage.get_working_memory(f"resource:{resource_id}")
             blank = Resource(id=resource_id, version=found.version)
             empty_working = WorkingMemory(key=working.key, version=working.version)
             if (found, working) == (blank, empty_working):
-                break
-            try:
-                await self.storage.save_resource(blank)
-                await self.storage.save_working_memory(empty_working)
-                known = True
-                break
-            except ConflictError:
-                if attempt == MAX_ATTEMPTS:
-                    raise
+                return False
+            await self.storage.save_resource(blank)
+            await self.storage.save_working_memory(empty_working)
+            return True
+
+        known |= await retry_on_conflict(empty) or bool(receipt.thread_ids)
         return receipt + Receipt(observation_ids=ids, resource_ids=(resource_id,) if known else ())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from diarist.checks import check_names, flags, seconds
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
-from diarist.memory.addressing import Addressing
+from diarist.memory.access import Access
 from diarist.memory.background import Background
 from diarist.memory.context import MemoryContext, read_context
 from diarist.memory.diary import Diary
@@ -177,13 +177,12 @@ class Memory:
         self._prompts = PromptHistory()
         self._engine = lru_cache(_MODELS)(self._made_engine)
         self._holders = 0
-        self._addressing = Addressing(self.storage, self.config)
-        self._forgetting = Forgetting(self.storage, self.counter, self._addressing, self._embedding)
-        shared = self.storage, self.counter, self._addressing, self._forgetting
-        self.threads = Threads(*shared, self._embedding, thread_wait=thread_wait)
-        self.messages = Messages(*shared, self._embedding, thread_wait=thread_wait)
-        self.diary = Diary(*shared, self.config, engine=lambda: self._engine(None), thread_wait=thread_wait)
-        self.working = Working(self.storage, working, self._addressing)
+        self._access = Access(self.storage, self.counter, self.config, self._embedding, thread_wait=thread_wait)
+        self._forgetting = Forgetting(self._access)
+        self.threads = Threads(self._access, self._forgetting)
+        self.messages = Messages(self._access, self._forgetting)
+        self.diary = Diary(self._access, self._forgetting, lambda: self._engine(None))
+        self.working = Working(self._access, working)
 
     @cached_property
     def sync(self) -> SyncMemory:
@@ -388,7 +387,7 @@ class Memory:
         if await self.storage.get_thread(thread) is None:
             found = Thread(id=thread, resource_id=resource or own_resource(thread))
         else:
-            found = await self._addressing.thread(thread, resource)
+            found = await self._access.thread(thread, resource)
         history = HistoryProcessor(self.storage, counter=self.counter, last_messages=self._last, read_only=True)
         return await read_context(
             self.storage,
@@ -446,7 +445,7 @@ class Memory:
         return Turn(
             pipeline=self._pipeline(called, options),
             background=self._background,
-            jobs=[self._addressing.logs.job_name(ref.id, owner, each) for each in ("observation", "reflection")],
+            jobs=[self._access.logs.job_name(ref.id, owner, each) for each in ("observation", "reflection")],
             model=called,
             thread=ref,
             resource=owner,
@@ -496,7 +495,7 @@ class Memory:
         index = self._embedding.index()
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         around = before_and_after(message_range)
-        owner = await self._addressing.owner(
+        owner = await self._access.owner(
             thread, resource, refusal="pass resource=... or thread=...: the messages to search"
         )
         search = HybridSearch(index, self.storage, tolerant=False, wanted=wanted, threshold=threshold)

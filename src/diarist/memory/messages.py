@@ -11,7 +11,7 @@ from typing import Any, cast
 from diarist.checks import check_metadata_of, check_names, checked_metadata
 from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
-from diarist.memory.addressing import Addressing
+from diarist.memory.access import Access
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.message_filter import (
     MessageFilter,
@@ -23,33 +23,21 @@ from diarist.memory.message_filter import (
 )
 from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
 from diarist.memory.rows import seq_of
-from diarist.memory.run_lifecycle import check_owner, end_run, open_run, unstored
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
+from diarist.memory.run_lifecycle import check_owner, unstored
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages
-from diarist.messages import Json, Message, Part, TextPart, new_id
-from diarist.storage.base import SearchStorage, Storage
+from diarist.messages import Json, Message, Part, TextPart
+from diarist.storage.base import SearchStorage
 from diarist.storage.codec import merge_metadata
 from diarist.storage.records import Forgotten, Hit, Page, Thread, own_resource
-from diarist.tokens import TokenCounter
 
 
 class Messages:
     """Access to stored messages."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        counter: TokenCounter,
-        addressing: Addressing,
-        forgetting: Forgetting,
-        embedding: EmbeddingJobs,
-        *,
-        thread_wait: float,
-    ) -> None:
-        self._storage, self._counter = storage, counter
-        self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding
-        self._thread_wait = thread_wait
+    def __init__(self, access: Access, forgetting: Forgetting) -> None:
+        self._access, self._forgetting = access, forgetting
+        self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
 
     async def list(
         self,
@@ -80,7 +68,7 @@ class Messages:
         """
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         try:
-            await self._addressing.thread(thread, resource)
+            await self._access.thread(thread, resource)
         except NotFoundError:  # as before the first turn of a conversation
             return []
         from_the_end = newest_first or after is None
@@ -117,16 +105,11 @@ class Messages:
         fresh = list(map(unstored, fresh))
         await count_messages(fresh, self._counter)
         owner = Thread(id=thread, resource_id=resource or own_resource(thread), title=title)
-        run = await open_run(self._storage, new_id("run"), owner, wait=self._thread_wait)
-        try:
+        async with self._access.hold(owner) as run:
             fresh = await self._unknown(thread, fresh)  # messages may have been stored while this call waited
             numbers = await self._storage.append_messages(run, fresh, source="input")
             if numbers[:1] == [1]:
                 await finish_earlier_removals(self._storage, owner, self._counter)
-        except BaseException:
-            await end_run(self._storage, run, "discarded")
-            raise
-        await end_run(self._storage, run, "committed")
         self._embedding.start(owner)
         return len(fresh)
 
@@ -175,9 +158,8 @@ class Messages:
         changes = checked_metadata(metadata)
         if said is None and not changes:
             raise InputError("nothing to change: pass text=, parts= or metadata=")
-        found = await self._addressing.thread(thread, resource)
-        run = await open_run(self._storage, new_id("run"), found, wait=self._thread_wait)
-        try:
+        found = await self._access.thread(thread, resource)
+        async with self._access.hold(found) as run:
             row = next(iter(await self._forgetting.rows_with(found.id, {message_id})), None)
             if row is None:
                 raise NotFoundError(f"there is no message {message_id!r} in thread {found.id!r}")
@@ -198,8 +180,6 @@ class Messages:
             await forget_old()  # before the change: after a crash, no data made from the old words is left
             await self._storage.rewrite_messages(run, [new])
             await forget_old()  # again, for data made between the first call and the change
-        finally:
-            await end_run(self._storage, run, "discarded")  # the run has no messages of its own
         await self._forgetting.purge()
         return new
 
@@ -241,7 +221,7 @@ class Messages:
             raise ConfigError(f"{type(self._storage).__name__} cannot search; use SQLiteStorage or PostgresStorage")
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         around = before_and_after(message_range)
-        owner = await self._addressing.owner(
+        owner = await self._access.owner(
             thread, resource, refusal="pass resource=... or thread=...: the messages to search"
         )
         page = await filtered_hits(
@@ -263,7 +243,7 @@ class Messages:
             ModelError, StorageError: The call failed; finished work is kept.
         """
         self._embedding.index()
-        owner = await self._addressing.owner(
+        owner = await self._access.owner(
             thread, resource, refusal="pass resource=... or thread=...: the messages to embed"
         )
         return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,13 +12,10 @@ from diarist.checks import (
     check_ids,
     check_limit,
     check_names,
-    checked,
     checked_metadata,
-    refuse_empty,
-    refuse_own_resource,
 )
 from diarist.exceptions import InputError, NotFoundError, RunLostError, ThreadBusyError
-from diarist.memory.addressing import Addressing
+from diarist.memory.access import Access
 from diarist.memory.branches import Branch, Branches
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.generated_titles import without_mark
@@ -26,15 +23,12 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.run_lifecycle import end_run, open_run
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
 from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
 from diarist.messages import Json, new_id, utc_now
-from diarist.storage.base import Storage
-from diarist.storage.records import CLONED_FROM, Page, Run, Thread, is_own_resource, own_resource
-from diarist.tokens import TokenCounter
+from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
 
 
 class Threads:
@@ -44,19 +38,10 @@ class Threads:
     thread does not exist.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        counter: TokenCounter,
-        addressing: Addressing,
-        forgetting: Forgetting,
-        embedding: EmbeddingJobs,
-        *,
-        thread_wait: float,
-    ) -> None:
-        self._storage, self._counter = storage, counter
-        self._addressing, self._forgetting, self._embedding = addressing, forgetting, embedding
-        self._branches, self._thread_wait = Branches(storage, counter, embedding), thread_wait
+    def __init__(self, access: Access, forgetting: Forgetting) -> None:
+        self._access, self._forgetting = access, forgetting
+        self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
+        self._branches = Branches(access.storage, access.counter, access.embedding)
 
     async def create(
         self,
@@ -87,7 +72,7 @@ class Threads:
 
         Raises NotFoundError, InputError.
         """
-        return await self._addressing.thread(thread, resource)
+        return await self._access.thread(thread, resource)
 
     async def list(
         self,
@@ -110,9 +95,7 @@ class Threads:
 
         Raises InputError for a limit below 1, a cursor of another call, or metadata that cannot be searched for.
         """
-        if resource is not None:
-            refuse_empty(resource=checked(resource, "a resource id"))
-            refuse_own_resource(resource)
+        check_names(resource=resource)
         if metadata is not None:
             metadata = checked_metadata(metadata)
         return await self._storage.list_threads(
@@ -133,7 +116,7 @@ class Threads:
 
         Raises NotFoundError, InputError.
         """
-        found = await self._addressing.thread(thread, resource)
+        found = await self._access.thread(thread, resource)
         given = checked_metadata(metadata)
         changes = given if title is None else without_mark(given)
         return await self._storage.update_thread(found.id, title=title, metadata=changes)
@@ -178,7 +161,7 @@ class Threads:
         """
         changes = checked_metadata(metadata)
         check_names(new_thread=new_thread)
-        found = await self._addressing.thread(thread, resource)
+        found = await self._access.thread(thread, resource)
         check_limit(limit)
         if message_ids is not None:
             check_ids("message_ids", message_ids)
@@ -205,7 +188,7 @@ class Threads:
 
     async def delete(self, thread: str, *, resource: str | None = None) -> Receipt:
         """Delete an existing thread, as ``memory.forget(thread=...)`` does. Raises NotFoundError, InputError."""
-        await self._addressing.thread(thread, resource)
+        await self._access.thread(thread, resource)
         return await self._forgetting.forget(thread=thread, resource=resource)
 
     async def prune(
@@ -276,8 +259,9 @@ class Threads:
             InputError: The thread belongs to another resource.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
         """
-        found = await self._addressing.thread(thread, resource)
-        async with self._fenced(found) as run:
+        found = await self._access.thread(thread, resource)
+        async with self._access.hold(found) as run:
+            await self._forgetting.finished(found)
             (*_, row) = [None, *await self._forgetting.rows_with(found.id, {to})]
             if row is None:
                 raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
@@ -289,7 +273,7 @@ class Threads:
 
         Raises NotFoundError; InputError if the thread belongs to another resource.
         """
-        found = await self._addressing.thread(thread, resource)
+        found = await self._access.thread(thread, resource)
         return await self._branches.list(found.id)
 
     async def switch_branch(self, thread: str, branch: str, *, resource: str | None = None) -> None:
@@ -304,21 +288,10 @@ class Threads:
             NotFoundError: The thread does not exist, or has no such branch that is not active.
             InputError, ThreadBusyError: As for ``rewind``.
         """
-        found = await self._addressing.thread(thread, resource)
-        async with self._fenced(found) as run:
+        found = await self._access.thread(thread, resource)
+        async with self._access.hold(found) as run:
+            await self._forgetting.finished(found)
             await self._branches.move(run, await self._branches.end_of(found.id, branch))
-
-    @asynccontextmanager
-    async def _fenced(self, thread: Thread) -> AsyncGenerator[Run]:
-        """Hold the thread with a run of its own, so that no other run is live. Its changes of the branch stay."""
-        run = await open_run(self._storage, new_id("run"), thread, wait=self._thread_wait)
-        try:
-            await self._forgetting.finished(thread)
-            yield run
-        except BaseException:
-            await end_run(self._storage, run, "discarded")
-            raise
-        await end_run(self._storage, run, "committed")
 
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 
@@ -333,7 +306,7 @@ class Threads:
             NotFoundError: The thread does not exist.
             InputError: The thread belongs to another resource.
         """
-        found = await self._addressing.thread(thread, resource)
+        found = await self._access.thread(thread, resource)
         async for line in lines_of(thread_items(self._storage, self._counter, found)):
             yield line
 

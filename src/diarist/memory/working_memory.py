@@ -7,12 +7,11 @@ from typing import Any, cast
 
 from diarist.checks import check_names
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.addressing import Addressing
+from diarist.memory.access import Access
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.shapes import check_size, shape_of
 from diarist.memory.working.store import WorkingMemoryStore, apply, object_of
 from diarist.messages import Json
-from diarist.storage.base import Storage
 from diarist.storage.codec import from_json, to_json
 from diarist.storage.records import WorkingMemory
 
@@ -26,8 +25,8 @@ class Working:
         config: The configuration of working memory; None if this memory has none.
     """
 
-    def __init__(self, storage: Storage, config: WorkingMemoryConfig | None, addressing: Addressing) -> None:
-        self._storage, self.config, self._addressing = storage, config, addressing
+    def __init__(self, access: Access, config: WorkingMemoryConfig | None) -> None:
+        self._access, self.config = access, config
 
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> str | dict[str, Json]:
         """Return the working memory, without changes of live runs: a text, or the JSON object if there is a schema.
@@ -91,9 +90,9 @@ class Working:
         config = self.config
         if config is None:
             raise ConfigError("this memory keeps no working memory; pass working_memory=True")
-        store = WorkingMemoryStore(self._storage, config.scope)
+        store = WorkingMemoryStore(self._access.storage, config.scope)
         if thread is not None:
-            found = await self._addressing.thread(thread, resource)
+            found = await self._access.thread(thread, resource)
             return config, store, store.key(found.id, found.resource_id)
         check_names(resource=resource)
         if resource is None or config.scope == "thread":
