@@ -178,3 +178,35 @@ async def test_notes_that_are_being_made_of_the_old_words_are_dropped() -> None:
     go_on.set()
     await asyncio.gather(observing, return_exceptions=True)
     assert "Rome" not in str(asdict(await memory.diary.get(thread="t")))
+
+
+class NotedLate(InMemoryStorage):
+    """Just before a message changes, other work takes notes of its old words; then the diary cannot be saved."""
+
+    others: Memory | None = None
+    fails = False
+
+    async def rewrite_messages(self, *args: Any, **options: Any) -> None:
+        others, self.others = self.others, None
+        if others is not None:
+            await others.diary.observe(thread="t")
+        await super().rewrite_messages(*args, **options)
+        self.fails = others is not None
+
+    async def save_log(self, *args: Any, **options: Any) -> Any:
+        if self.fails:
+            raise StorageError("the disk is full")
+        return await super().save_log(*args, **options)
+
+
+async def test_repeating_a_failed_change_removes_what_is_left_of_the_old_words() -> None:
+    storage = NotedLate()
+    memory = keeping(storage)
+    first, *_ = await keep(memory)
+    storage.others = keeping(storage)
+    with pytest.raises(StorageError, match="disk is full"):
+        await memory.messages.update(first.id, thread="t", text="I decided to stay.")
+    storage.fails = False
+    assert (await memory.messages.list(thread="t"))[0].text == "I decided to stay."
+    await memory.messages.update(first.id, thread="t", text="I decided to stay.")
+    assert "Rome" not in str(asdict(await memory.diary.get(thread="t")))

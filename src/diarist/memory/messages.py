@@ -167,7 +167,7 @@ class Messages:
                 row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else list(said)
             )
             await count_messages([new], self._counter)
-            says_else = row.parts != new.parts
+            says_else = said is not None  # also if it is stored already: an earlier call may have failed after that
 
             async def forget_old() -> None:
                 if says_else:
