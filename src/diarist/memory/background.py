@@ -38,7 +38,7 @@ class Background:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def start(self, name: str, work: Callable[[], Awaitable[object]]) -> bool:
         """Start ``work`` unless a job of this name is running; return True if it was started.
@@ -48,7 +48,7 @@ class Background:
         """
         job = _Job(asyncio.get_running_loop())
         with self._lock:
-            if self._alive(name):
+            if self.running(name):
                 return False
             self._jobs[name] = job
         job.task = job.loop.create_task(_run(name, work), name=f"diarist {name}", context=Context())
@@ -57,8 +57,7 @@ class Background:
 
     def running(self, name: str) -> bool:
         """Return True if a job of this name runs."""
-        with self._lock:
-            return self._alive(name)
+        return self._job(name) is not None
 
     async def wait(self, name: str, timeout: float | None = None) -> bool:
         """Wait until no job of this name runs, at most ``timeout`` seconds. A job on a stopped loop does not block the
@@ -66,14 +65,14 @@ class Background:
 
         Returns False at once if the job cannot end, since the current synchronous call blocks its loop.
         """
-        job = self._running(name)
+        job = self._job(name)
         if job is None:
             return True
         if job.loop is blocked_loop.get():
             return False
         ended, clock = asyncio.wrap_future(job.done), asyncio.get_running_loop().time
         deadline = math.inf if timeout is None else clock() + timeout
-        while self._running(name) is job:
+        while self._job(name) is job:
             await asyncio.wait([ended], timeout=max(0.0, min(_GLANCE, deadline - clock())))
             if ended.done() or clock() >= deadline:
                 break
@@ -82,7 +81,7 @@ class Background:
     async def settled(self) -> None:
         """Wait until no job runs, including jobs started during the wait. Leaves out jobs on an event loop that the
         current synchronous call blocks."""
-        while any([await self.wait(name) for name in self._names()]):
+        while any([await self.wait(name) for name in list(self._jobs)]):
             pass
 
     def check_elsewhere(self) -> None:
@@ -95,22 +94,16 @@ class Background:
                     "await the async method instead, such as 'await memory.settled()'"
                 )
 
-    def _running(self, name: str) -> _Job | None:
+    def _job(self, name: str) -> _Job | None:
+        """Return the running job of this name. Drops a job on a closed or stopped loop, since it may never end, and
+        after a fork a job of the parent. If such a job does continue, compare-and-set protects the logs against a late
+        save."""
         with self._lock:
-            return self._jobs.get(name) if self._alive(name) else None
-
-    def _names(self) -> list[str]:
-        with self._lock:
-            return [name for name in list(self._jobs) if self._alive(name)]
-
-    def _alive(self, name: str) -> bool:
-        """Return False for a job on a closed or stopped loop, since it may never end, and after a fork for a job of the
-        parent. If such a job does continue, compare-and-set protects the logs against a late save."""
-        job = self._jobs.get(name)
-        if job is not None and not (job.process == os.getpid() and job.loop.is_running()):
-            del self._jobs[name]
-            return False
-        return job is not None
+            job = self._jobs.get(name)
+            if job is not None and not (job.process == os.getpid() and job.loop.is_running()):
+                del self._jobs[name]
+                return None
+            return job
 
     def _end(self, name: str, job: _Job) -> None:
         with self._lock:
