@@ -189,7 +189,6 @@ class Turn:
         self._tools: dict[str, Tool] = {}
         self._ended = False
         self._failed = False  # memory failed before the run began: the turn goes on without it, and stores at its end
-        self._late: asyncio.Task[None] | None = None
         self.degraded = ""
         self._begin()
 
@@ -445,14 +444,8 @@ class Turn:
 
     def _abandon_run(self) -> None:
         """End a run that failed to begin, in the background, so that it does not hold the thread; prepare another."""
-        context, late = self._context, self._late
-
-        async def work() -> None:
-            if late is not None:
-                await asyncio.wait([late])
-            await context.end("discarded")
-
-        self._background.start(f"{context.run_id}:end", work)
+        context = self._context
+        self._background.start(f"{context.run_id}:end", lambda: context.end("discarded"))
         self._begin()
 
     async def _end(self, outcome: Outcome) -> None:
@@ -500,7 +493,6 @@ class Turn:
                 if not waited and not waits and not (busy and for_thread):
                     task.cancel()
                     task.add_done_callback(_log_late_error)
-                    self._late = task
                     self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
         except asyncio.CancelledError:
