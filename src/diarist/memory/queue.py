@@ -88,14 +88,14 @@ class PostgresQueue:
                 [f"{self.name}:{job.name}"],
             )
             if await found.fetchone() is None:  # if one is running, a later job covers the messages stored since
-                await self._put(connection, job, attempt=1, delay=0)
+                await self._put(connection, job, attempt=1)
 
     async def put_back(self, job: Job, *, attempt: int, delay: int = 0) -> None:
         """Return a running job to the queue for another ``attempt``, after ``delay`` seconds."""
         async with self._connected("return a job to") as connection:
             await self._put(connection, job, attempt=attempt, delay=delay)
 
-    async def _put(self, connection: Connection, job: Job, *, attempt: int, delay: int) -> None:
+    async def _put(self, connection: Connection, job: Job, *, attempt: int, delay: int = 0) -> None:
         lock = f"{self.name}:{job.name}"  # as with leases: one job per name runs at a time; other names run in parallel
         task = App(connector=PsycopgConnector()).configure_task(
             QUEUED_WORK,
@@ -129,9 +129,9 @@ class PostgresQueue:
             async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                 if not self._ready:
                     with _cut_after(self._statement_timeout, connection):
-                        current = await is_current(connection)
-                    if not current:
-                        await ensure_schema(connection, self._schema, self.location)
+                        last = await _last_migration(connection)
+                    if last != max(_migrations()):
+                        await _ensure_schema(connection, self._schema, self.location)
                     self._ready = True
                 with _cut_after(self._statement_timeout, connection):
                     yield connection
@@ -290,12 +290,7 @@ async def _put_back(app: App, job: QueuedJob) -> None:
 _LOCK = 0x646961717565  # the letters "diaque": advisory locks of a database are named by numbers
 
 
-async def is_current(connection: Connection) -> bool:
-    """Return True if the tables exist and match the installed procrastinate."""
-    return await _last_migration(connection) == max(_migrations())
-
-
-async def ensure_schema(connection: Connection, schema: str, location: str) -> None:
+async def _ensure_schema(connection: Connection, schema: str, location: str) -> None:
     """Create or migrate the tables. If several processes start at once, one of them does it and the others wait.
 
     Args:
