@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from diarist.memory import run_recorder
+from diarist.memory import run_lifecycle
 from diarist.memory.observational.log import log_store
 from diarist.messages import utc_now
 from diarist.storage import SQLiteStorage, Storage
@@ -227,7 +227,7 @@ async def _live(url: str, ledger: Ledger, batch: Batch, child: Child) -> None:
 def _prepare(seed: int) -> None:
     logging.getLogger("diarist").setLevel(logging.CRITICAL + 1)
     random.seed(seed)
-    run_recorder.RUN_TTL = log_store.LEASE_TTL = _TTL  # so that others take over while the batch lasts
+    run_lifecycle.RUN_TTL = log_store.LEASE_TTL = _TTL  # so that others take over while the batch lasts
 
 
 # -- afterwards

@@ -10,7 +10,7 @@ import pytest
 
 from diarist import Agent, Memory, ObservationalMemoryConfig
 from diarist.exceptions import ConfigError, DiaristError, StorageError
-from diarist.memory import run_recorder
+from diarist.memory import run_lifecycle
 from diarist.memory.observational.jobs import Job
 from diarist.memory.queue import PostgresQueue
 from diarist.messages import TextPart
@@ -78,7 +78,7 @@ async def test_a_turn_ends(proxy: SilentProxy, postgres_url: str, diary: bool) -
 async def test_a_turn_with_lost_replies_is_stored_once_or_not_at_all(
     proxy: SilentProxy, postgres_url: str, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_recorder, "RUN_TTL", 3.0)  # after which the next call takes the thread over
+    monkeypatch.setattr(run_lifecycle, "RUN_TTL", 3.0)  # after which the next call takes the thread over
     async with PostgresStorage(proxy.url, **SHORT) as storage:
         agent = agent_of(storage)
         await agent.generate("Rome", thread="trip")

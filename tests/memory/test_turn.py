@@ -331,7 +331,7 @@ async def test_messages_may_be_corrected_after_a_mistake() -> None:
 
 
 async def test_a_turn_that_is_never_ended_frees_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diarist.memory.run_recorder.RUN_TTL", 0.1)
+    monkeypatch.setattr("diarist.memory.run_lifecycle.RUN_TTL", 0.1)
     memory = Memory(storage=InMemoryStorage(), thread_wait=5)
     turn = memory.turn(thread="t")
     await turn.prompt(ASKED)

@@ -24,7 +24,7 @@ from diarist.exceptions import (
     StorageError,
     ThreadBusyError,
 )
-from diarist.memory import run_recorder
+from diarist.memory import run_lifecycle
 from diarist.messages import TextPart
 from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
@@ -282,7 +282,7 @@ def expire_runs(path: Path) -> None:
 
 
 async def test_a_run_that_lives_long_is_not_taken_for_dead(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_recorder, "RUN_TTL", 0.3)
+    monkeypatch.setattr(run_lifecycle, "RUN_TTL", 0.3)
     beats = 0
     enough = asyncio.Event()
     heartbeat = storage.heartbeat

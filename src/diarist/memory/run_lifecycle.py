@@ -35,7 +35,6 @@ async def open_run(
     thread: Thread,
     *,
     wait: float,
-    ttl: float = RUN_TTL,
     guarded: bool = False,
     on_wait: Callable[[str], object] | None = None,
 ) -> Run:
@@ -43,21 +42,21 @@ async def open_run(
 
     Args:
         wait: Seconds to wait for another run to end.
-        ttl, guarded: As for ``Storage.begin_run``.
+        guarded: As for ``Storage.begin_run``.
         on_wait: Called with the reason before each wait.
 
     Raises:
         ThreadBusyError: Another run of the thread did not end in time.
         InputError: The thread belongs to another resource.
         StorageError: The database failed. If the database did begin the run but its reply was lost, the run occupies
-            the thread until ``ttl`` has passed.
+            the thread until ``RUN_TTL`` has passed.
     """
     deadline = time.monotonic() + wait
     pause = _FIRST_WAIT
     while True:
         try:
             return await acquire_or_release(
-                _begin(storage, run_id, thread, ttl, guarded), lambda run: end_run(storage, run, "discarded")
+                _begin(storage, run_id, thread, guarded), lambda run: end_run(storage, run, "discarded")
             )
         except ThreadBusyError as error:
             left, reason = deadline - time.monotonic(), str(error)
@@ -94,9 +93,9 @@ def check_owner(thread: Thread, resource_id: str) -> None:
     raise InputError(f"thread {thread.id!r} does not belong to resource {resource_id!r}")
 
 
-async def _begin(storage: Storage, run_id: str, thread: Thread, ttl: float, guarded: bool) -> Run:
+async def _begin(storage: Storage, run_id: str, thread: Thread, guarded: bool) -> Run:
     try:
-        return await storage.begin_run(run_id, thread, ttl=ttl, guarded=guarded)
+        return await storage.begin_run(run_id, thread, ttl=RUN_TTL, guarded=guarded)
     except asyncio.CancelledError:  # a loop that ends cancels this task as well; the run may have begun
         with suppress(StorageError):
             await shield_until_done(_discard_if_begun(storage, run_id), hurried=True)
@@ -121,18 +120,17 @@ async def _live_run(storage: Storage, run_id: str) -> Run | None:
 
 
 class Heartbeat:
-    """Renews a run three times per ``ttl`` seconds, until ``end``, or until ``owner`` is garbage.
+    """Renews a run three times per ``RUN_TTL``, until ``end``, or until ``owner`` is garbage.
 
     It starts as a timer and creates a task only for the first renewal, because most runs end earlier.
     """
 
-    def __init__(self, storage: Storage, run: Run, ttl: float, owner: object) -> None:
+    def __init__(self, storage: Storage, run: Run, owner: object) -> None:
         self._storage = storage
         self._run = run
-        self._ttl = ttl
         self._owner = weakref.ref(owner)
         # The loop keeps cancelled timers with their context for a while. An empty context keeps no messages alive.
-        self._timer = asyncio.get_running_loop().call_later(ttl / 3, self._begin, context=Context())
+        self._timer = asyncio.get_running_loop().call_later(RUN_TTL / 3, self._begin, context=Context())
         self._task: asyncio.Task[None] | None = None
 
     def _begin(self) -> None:
@@ -141,12 +139,12 @@ class Heartbeat:
     async def _beat(self) -> None:
         while self._owner() is not None:
             try:
-                await self._storage.heartbeat(self._run, ttl=self._ttl)
+                await self._storage.heartbeat(self._run, ttl=RUN_TTL)
             except RunLostError:
                 return  # the run's next write raises it
             except StorageError as error:
                 logger.warning("heartbeat of run %s failed: %s", self._run.id, error)
-            await asyncio.sleep(self._ttl / 3)
+            await asyncio.sleep(RUN_TTL / 3)
 
     async def end(self) -> None:
         """Stop renewing."""

@@ -17,7 +17,7 @@ from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.branches import Branches
-from diarist.memory.run_lifecycle import RUN_TTL, Heartbeat, check_owner, end_run, open_run, unstored
+from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run, unstored
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList
 from diarist.messages import FilePart, Json, Message, new_id
@@ -112,14 +112,13 @@ class RunRecorder:
                 context.run_id,
                 thread,
                 wait=self._thread_wait,
-                ttl=RUN_TTL,
                 guarded=context.guarded,
                 on_wait=partial(setattr, context, "waits_for"),
             )
             context.waits_for = ""
             context.on_end(partial(self._end, context))
             context.on_approval(self._approve)
-            self._heartbeat = Heartbeat(self._storage, self._run, RUN_TTL, context)
+            self._heartbeat = Heartbeat(self._storage, self._run, context)
         await self._take_in(context, thread.id)
 
     async def _take_in(self, context: RunContext[object], thread_id: str) -> None:
