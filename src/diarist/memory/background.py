@@ -48,7 +48,7 @@ class Background:
         """
         job = _Job(asyncio.get_running_loop())
         with self._lock:
-            if self.running(name):
+            if self._job(name) is not None:
                 return False
             self._jobs[name] = job
         job.task = job.loop.create_task(_run(name, work), name=f"diarist {name}", context=Context())
