@@ -260,7 +260,7 @@ async def test_an_update_that_cannot_be_stored_is_told() -> None:
 
 async def test_messages_that_are_stored_elsewhere() -> None:
     """Whether an update counts is for the storage to say that knows the run."""
-    history = HistoryProcessor(InMemoryStorage(), counter=WordCounter())
+    history = HistoryProcessor(InMemoryStorage(), token_counter=WordCounter())
     memory = remembering(InMemoryStorage(), schema=SCHEMA)
     agent = Agent(model=answering(), memory=memory, input_processors=[history])
     with pytest.raises(Exception, match="own storage"):

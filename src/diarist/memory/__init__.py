@@ -20,9 +20,10 @@ from diarist.memory.working.config import WorkingMemoryConfig
 if TYPE_CHECKING:
     from diarist.memory.context import MemoryContext
     from diarist.memory.conversations import read_conversation, read_conversations
+    from diarist.memory.history import MessageHistory
     from diarist.memory.memory import Memory
     from diarist.memory.observational.standalone_processor import ObservationalMemory
-    from diarist.memory.standalone import MessageHistory, SemanticRecall, WorkingMemory
+    from diarist.memory.standalone import SemanticRecall, WorkingMemory
     from diarist.memory.titles import TitleConfig
     from diarist.memory.transfer.format import Moved
     from diarist.memory.transfer.mastra import mastra_lines
@@ -57,7 +58,7 @@ __all__ = [
 _LAZY = {
     "Memory": "memory",
     "MemoryContext": "context",
-    "MessageHistory": "standalone",
+    "MessageHistory": "history",
     "Moved": "transfer.format",
     "ObservationalMemory": "observational.standalone_processor",
     "SemanticRecall": "standalone",

@@ -73,13 +73,13 @@ class Access:
             raise NotFoundError(f"there is no resource {resource!r} in {self.storage.location}")
         return Thread(id="", resource_id=resource)
 
-    async def owner(self, thread: str | None, resource: str | None, *, refusal: str) -> str:
-        """Return the resource of a thread, or the given one. ``refusal``: the error message if neither is given."""
+    async def owner(self, thread: str | None, resource: str | None) -> str:
+        """Return the resource of a thread, or the given one. Raises InputError if neither is given."""
         if thread is not None:
             return (await self.thread(thread, resource)).resource_id
         check_names(resource=resource)
         if resource is None:
-            raise InputError(refusal)
+            raise InputError("pass resource=... or thread=...: one of them is required")
         return resource
 
     @asynccontextmanager

@@ -165,9 +165,7 @@ class Diary:
         With ``thread``, only entries made from messages of this thread. Raises as ``memory.messages.search`` does.
         """
         terms, most = query_terms(query), check_limit(limit, least=1)
-        owner = await self._access.owner(
-            thread, resource, refusal="pass resource=... or thread=...: the diaries to search"
-        )
+        owner = await self._access.owner(thread, resource)
         logs = self._access.logs
         if thread is not None or self._access.shares_diary:
             keys = [logs.key(thread or "", owner)]

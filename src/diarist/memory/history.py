@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import dropwhile
 from typing import Any
 
+from diarist.checks import flags, seconds, whole
 from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.memory.run_recorder import RunRecorder
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
@@ -15,42 +16,37 @@ from diarist.processors.base import (
     ProcessInputStepArgs,
     Processor,
 )
-from diarist.storage.base import Storage
-from diarist.tokens import TokenCounter
+from diarist.storage.base import Storage, checked_storage
+from diarist.tokens import TokenCounter, default_counter
 
 
 class HistoryProcessor(Processor[Any]):
-    """Loads the last messages of the thread and stores those of the run, step by step.
+    """Message history, for the arguments of ``MessageHistory``.
 
-    Args:
-        last_messages: Maximum number of the thread's messages to show; 0 shows none. The first one is a user message,
-            so the rest of an earlier turn before it is left out. If the last turn is longer than the limit, its user
-            message and its newest messages are shown. Tool results are never shown without their calls. When there are
-            more messages than the limit, old ones are dropped in groups, down to 70% of the limit, so that the start of
-            the prompt stays the same for some turns.
-        thread_wait: Seconds to wait for another run of the same thread.
-        read_only: Store nothing, and wait for no other run.
-        embedding: As for ``RunRecorder``.
+    Attributes:
+        embedding: Removes the vectors of superseded messages; None if there are none.
     """
 
     id = "message-history"
     opens_run = True
     loads_history = True
     edits_in_place = False
+    embedding: EmbeddingJobs | None = None
 
     def __init__(
         self,
         storage: Storage,
         *,
-        counter: TokenCounter,
         last_messages: int = 10,
+        token_counter: TokenCounter | None = None,
         thread_wait: float = 30.0,
         read_only: bool = False,
-        embedding: EmbeddingJobs | None = None,
     ) -> None:
-        self._storage = storage
-        self._embedding = embedding
-        self._counter = counter
+        whole("MessageHistory", "last_messages", last_messages, least=0)
+        seconds("MessageHistory", "thread_wait", thread_wait, zero=True)
+        flags("MessageHistory", read_only=read_only)
+        self._storage = checked_storage(storage)
+        self._counter = token_counter or default_counter()
         self._last = last_messages
         self._thread_wait = thread_wait
         self._read_only = read_only
@@ -62,7 +58,7 @@ class HistoryProcessor(Processor[Any]):
             self._counter,
             thread_wait=self._thread_wait,
             read_only=self._read_only,
-            embedding=self._embedding,
+            embedding=self.embedding,
         )
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
@@ -104,6 +100,31 @@ class HistoryProcessor(Processor[Any]):
         if opener is None and newest:
             opener = stand_in(newest[0])
         return [opener, *newest] if opener is not None else []
+
+
+class MessageHistory(HistoryProcessor):
+    """Shows the model the last messages of the thread and stores those of the run step by step, as ``Memory`` does.
+
+    List it among the input processors. In an agent with a ``Memory`` it takes the place of the memory's own history.
+    Closing the agent closes the storage, which opens again at its next use.
+
+    Args:
+        storage: The storage for the messages.
+        last_messages: Maximum number of the thread's messages to show; 0 shows none. The first one is a user message,
+            so the rest of an earlier turn before it is left out. If the last turn is longer than the limit, its user
+            message and its newest messages are shown. Tool results are never shown without their calls. When there are
+            more messages than the limit, old ones are dropped in groups, down to 70% of the limit, so that the start of
+            the prompt stays the same for some turns.
+        token_counter: Default: o200k_base.
+        thread_wait: Seconds to wait until another call of the same thread has ended.
+        read_only: Store nothing, and wait for no other call.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+
+    async def close(self) -> None:
+        await self._storage.close()
 
 
 def _newest(rows: Sequence[Message], most: int, hop: int) -> list[Message]:

@@ -19,7 +19,7 @@ from diarist.memory.context import MemoryContext, read_context
 from diarist.memory.diary import Diary
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.history import HistoryProcessor
-from diarist.memory.message_filter import MessageFilter, MessageRange, before_and_after, with_neighbours
+from diarist.memory.message_filter import MessageFilter, MessageRange, with_neighbours
 from diarist.memory.messages import Messages
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.receipt import Receipt
@@ -329,14 +329,9 @@ class Memory:
 
     def _made_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
         if self.config is None:
-            return HistoryProcessor(
-                self.storage,
-                counter=self.counter,
-                last_messages=last,
-                thread_wait=self._thread_wait,
-                read_only=read_only,
-                embedding=self._embedding,
-            )
+            history = self._history(last, read_only)
+            history.embedding = self._embedding
+            return history
         from diarist.memory.observational.processor import DiaryProcessor
         from diarist.memory.read_only import ReadOnlyDiary
 
@@ -350,6 +345,15 @@ class Memory:
             search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None,
             prompts=self._prompts,
             embedding=self._embedding,
+        )
+
+    def _history(self, last: int, read_only: bool) -> HistoryProcessor:
+        return HistoryProcessor(
+            self.storage,
+            last_messages=last,
+            token_counter=self.counter,
+            thread_wait=self._thread_wait,
+            read_only=read_only,
         )
 
     def _made_engine(self, model: Model | None) -> Engine:
@@ -388,13 +392,12 @@ class Memory:
             found = Thread(id=thread, resource_id=resource or own_resource(thread))
         else:
             found = await self._access.thread(thread, resource)
-        history = HistoryProcessor(self.storage, counter=self.counter, last_messages=self._last, read_only=True)
         return await read_context(
             self.storage,
             found,
             config=self.config,
             working=self._working(self.read_only),
-            history=history,
+            history=self._history(self._last, read_only=True),
             counter=self.counter,
         )
 
@@ -494,13 +497,10 @@ class Memory:
         """
         index = self._embedding.index()
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        around = before_and_after(message_range)
-        owner = await self._access.owner(
-            thread, resource, refusal="pass resource=... or thread=...: the messages to search"
-        )
+        owner = await self._access.owner(thread, resource)
         search = HybridSearch(index, self.storage, tolerant=False, wanted=wanted, threshold=threshold)
         page = await search(query, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor)
-        return replace(page, items=await with_neighbours(self.storage, page.items, *around))
+        return replace(page, items=await with_neighbours(self.storage, page.items, message_range))
 
     async def forget(
         self,

@@ -16,7 +16,6 @@ from diarist.memory.forgetting import Forgetting
 from diarist.memory.message_filter import (
     MessageFilter,
     MessageRange,
-    before_and_after,
     filtered_hits,
     filtered_rows,
     with_neighbours,
@@ -220,14 +219,11 @@ class Messages:
         if not isinstance(self._storage, SearchStorage):
             raise ConfigError(f"{type(self._storage).__name__} cannot search; use SQLiteStorage or PostgresStorage")
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        around = before_and_after(message_range)
-        owner = await self._access.owner(
-            thread, resource, refusal="pass resource=... or thread=...: the messages to search"
-        )
+        owner = await self._access.owner(thread, resource)
         page = await filtered_hits(
             self._storage, query, wanted, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
         )
-        return replace(page, items=await with_neighbours(self._storage, page.items, *around))
+        return replace(page, items=await with_neighbours(self._storage, page.items, message_range))
 
     async def embed(self, *, resource: str | None = None, thread: str | None = None) -> int:
         """Embed the messages of a thread, or of all threads of a resource, that have no vectors yet. New messages are
@@ -243,9 +239,7 @@ class Messages:
             ModelError, StorageError: The call failed; finished work is kept.
         """
         self._embedding.index()
-        owner = await self._access.owner(
-            thread, resource, refusal="pass resource=... or thread=...: the messages to embed"
-        )
+        owner = await self._access.owner(thread, resource)
         return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)
 
     async def _unknown(self, thread: str, messages: Sequence[Message]) -> builtins.list[Message]:

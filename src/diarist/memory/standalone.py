@@ -1,13 +1,12 @@
-"""Message history, working memory and semantic recall as standalone processors, to be ordered by hand."""
+"""Working memory and semantic recall as standalone processors, to be ordered by hand."""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from diarist.checks import flags, seconds, whole
+from diarist.checks import flags
 from diarist.exceptions import ConfigError
 from diarist.memory.background import Background
-from diarist.memory.history import HistoryProcessor
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.semantic.processor import SemanticRecallProcessor
@@ -17,47 +16,6 @@ from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.models.embedders import Embedder
 from diarist.storage.base import Storage, checked_storage
 from diarist.tokens import TokenCounter, default_counter
-
-
-class MessageHistory(HistoryProcessor):
-    """Shows the model the last messages of the thread and stores those of the run, as ``Memory`` does.
-
-    List it among the input processors. In an agent with a ``Memory`` it takes the place of the memory's own history.
-    Closing the agent closes the storage, which opens again at its next use.
-
-    Args:
-        storage: The storage for the messages.
-        last_messages: Maximum number of the thread's messages to show; 0 shows none.
-        token_counter: Default: o200k_base.
-        thread_wait: Seconds to wait until another call of the same thread has ended.
-        read_only: Store nothing.
-
-    Raises:
-        ConfigError: An option is invalid.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        last_messages: int = 10,
-        token_counter: TokenCounter | None = None,
-        thread_wait: float = 30.0,
-        read_only: bool = False,
-    ) -> None:
-        whole("MessageHistory", "last_messages", last_messages, least=0)
-        seconds("MessageHistory", "thread_wait", thread_wait, zero=True)
-        flags("MessageHistory", read_only=read_only)
-        super().__init__(
-            checked_storage(storage),
-            counter=token_counter or default_counter(),
-            last_messages=last_messages,
-            thread_wait=thread_wait,
-            read_only=read_only,
-        )
-
-    async def close(self) -> None:
-        await self._storage.close()
 
 
 class WorkingMemory(WorkingMemoryProcessor):
