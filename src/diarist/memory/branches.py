@@ -15,6 +15,7 @@ from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_l
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
+from diarist.memory.run_lifecycle import unstored
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, Part
 from diarist.storage.base import Storage
@@ -49,16 +50,13 @@ class TakenInput:
     """The messages of a client, as the turn works with them.
 
     Attributes:
-        new: The messages to store, in order; the thread has the others.
-        late_results: Results in known messages for calls that are stored without one, and the id of the last such
-            message.
+        new: The messages to store, each by the id of the given one whose place it takes; the thread has the others.
         repeated: The stored questions to answer again, if nothing is new.
         hidden_after: For a call without a run, ``seq`` of the last row to show; None for all.
         event: Data of an event that says how the input left the branch; None if it continues it.
     """
 
-    new: list[Message]
-    late_results: tuple[str, Message] | None = None
+    new: dict[str, Message]
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
     event: dict[str, Json] | None = None
@@ -102,7 +100,7 @@ class Branches:
         """
         asked = [message.id for message in given if message.id not in made]
         if not asked:
-            return TakenInput(new=list(given))
+            return TakenInput(new=_unstored(given))
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
             return await self._without_history(thread_id, given, known)
@@ -136,25 +134,19 @@ class Branches:
                 event = {"action": "branch", "after": last.id, "superseded": list(gone)}
             elif is_active:
                 hidden_after = seq_of(last)
-        new = [message for message in rest if message.id not in known]
-        return TakenInput(
-            new=new,
-            late_results=_late_results(old, rows),
-            repeated=repeated,
-            hidden_after=hidden_after,
-            event=event,
-        )
+        new = _late_results(old, rows) | _unstored([message for message in rest if message.id not in known])
+        return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
         """Take in messages without an answer: those with known ids are known."""
         new = [message for message in given if message.id not in known]
         if new:
-            return TakenInput(new=new)
+            return TakenInput(new=_unstored(new))
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
         if given[-1].role == "user" and given[-1].id not in there:
             raise _forgotten(given[-1].id, thread_id)
         questions = takewhile(lambda message: message.role == "user", reversed(given))
-        return TakenInput(new=[], repeated=[message for message in questions if message.id in there][::-1])
+        return TakenInput(new={}, repeated=[message for message in questions if message.id in there][::-1])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
@@ -283,9 +275,13 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
 
 
-def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> tuple[str, Message] | None:
+def _unstored(messages: Sequence[Message]) -> dict[str, Message]:
+    return {message.id: unstored(message) for message in messages}
+
+
+def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:
     """Return a message with the results in known messages whose calls are stored without one, since a client ran them
-    after the turn; and the id of the last of these messages."""
+    after the turn; by the id of the last of these messages. Without such results, return an empty dictionary."""
     waiting: set[str] = set()
     for row in rows:
         if row.role == "user":
@@ -299,9 +295,10 @@ def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> tuple[st
         if part.state != "call" and part.call_id in waiting
     ]
     if not found:
-        return None
+        return {}
     last, parts = found[-1][0], list[Part](part for _, part in found)
-    return last.id, replace(last, parts=parts) if last.role == "tool" else Message(role="tool", parts=parts)
+    results = replace(unstored(last), parts=parts) if last.role == "tool" else Message(role="tool", parts=parts)
+    return {last.id: results}
 
 
 def _forgotten(message_id: str, thread_id: str) -> InputError:

@@ -135,12 +135,9 @@ class RunRecorder:
             made=context.made,
             on_divergence=context.on_divergence,
         )
-        answered_id, results = taken.late_results or ("", None)
-        messages.remove({message.id for message in given} - {answered_id, *(message.id for message in taken.new)})
-        if results is not None:
-            messages.substitute(answered_id, unstored(results))
-        for message in taken.new:
-            messages.substitute(message.id, unstored(message))
+        messages.remove({message.id for message in given} - taken.new.keys())
+        for given_id, message in taken.new.items():
+            messages.substitute(given_id, message)
         self._repeated, self.hidden_after = taken.repeated, taken.hidden_after
         if taken.event is not None:
             data: dict[str, Json] = {"threadId": thread_id, **taken.event}
