@@ -28,7 +28,7 @@ from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.memory.semantic.hybrid import HybridSearch
 from diarist.memory.semantic.processor import SemanticRecallProcessor
 from diarist.memory.semantic.setup import VectorOption, semantic_index
-from diarist.memory.sync import SyncMemory
+from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking, sync_turn
 from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.turn import NamedModel, Turn
@@ -46,6 +46,7 @@ from diarist.prompt_cache import PromptHistory
 from diarist.run_context import MemoryOptions, ThreadRef
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
+from diarist.sync import blocking, run_sync
 from diarist.tokens import TokenCounter, default_counter
 from diarist.tools import ToolDefinition
 
@@ -573,6 +574,35 @@ class Memory:
     ) -> None:
         self._holders -= 1
         await (self.settled() if self._holders else self.close())
+
+
+class SyncMemory:
+    """The methods of a ``Memory`` for synchronous code: ``memory.sync``.
+
+    Attributes:
+        threads, messages, diary, working: As for ``Memory``.
+    """
+
+    def __init__(self, memory: Memory, background: Background) -> None:
+        self._memory, self._background = memory, background
+        self.threads = SyncThreads(memory.threads)
+        self.messages = SyncMessages(memory.messages)
+        self.diary = SyncDiary(memory.diary)
+        self.working = SyncWorking(memory.working)
+        self.turn = sync_turn(memory.turn)
+        self.context = blocking(memory.context)
+        self.recall = blocking(memory.recall)
+        self.forget = blocking(memory.forget)
+
+    def settled(self) -> None:
+        """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.settled())
+
+    def close(self) -> None:
+        """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
+        self._background.check_elsewhere()
+        run_sync(self._memory.close())
 
 
 def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, Self
+from typing import ParamSpec, Self
 
-from diarist.memory.background import Background
 from diarist.memory.diary import Diary
 from diarist.memory.messages import Messages
 from diarist.memory.threads import Threads
@@ -16,39 +15,7 @@ from diarist.memory.working_memory import Working
 from diarist.prompt_cache import MemoryReport
 from diarist.sync import blocking, iterating, run_sync
 
-if TYPE_CHECKING:
-    from diarist.memory.memory import Memory
-
 P = ParamSpec("P")
-
-
-class SyncMemory:
-    """The methods of a ``Memory`` for synchronous code: ``memory.sync``.
-
-    Attributes:
-        threads, messages, diary, working: As for ``Memory``.
-    """
-
-    def __init__(self, memory: Memory, background: Background) -> None:
-        self._memory, self._background = memory, background
-        self.threads = SyncThreads(memory.threads)
-        self.messages = SyncMessages(memory.messages)
-        self.diary = SyncDiary(memory.diary)
-        self.working = SyncWorking(memory.working)
-        self.turn = _sync_turn(memory.turn)
-        self.context = blocking(memory.context)
-        self.recall = blocking(memory.recall)
-        self.forget = blocking(memory.forget)
-
-    def settled(self) -> None:
-        """Wait until all background work is done. Raises DiaristError if it runs on the event loop of this thread."""
-        self._background.check_elsewhere()
-        run_sync(self._memory.settled())
-
-    def close(self) -> None:
-        """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
-        self._background.check_elsewhere()
-        run_sync(self._memory.close())
 
 
 class SyncThreads:
@@ -145,7 +112,7 @@ class SyncTurn:
         run_sync(self._turn.__aexit__(kind, error, trace))
 
 
-def _sync_turn(method: Callable[P, Turn]) -> Callable[P, SyncTurn]:
+def sync_turn(method: Callable[P, Turn]) -> Callable[P, SyncTurn]:
     """Return ``memory.turn`` for synchronous code, with the same arguments."""
 
     @wraps(method)
