@@ -297,7 +297,7 @@ class Memory:
             self._called_models[model_id] = model
         return self._called_models[model_id]
 
-    def _made_pipeline(self, model: Model, options: MemoryOptions | None) -> Pipeline:
+    def _made_pipeline(self, model: Model, options: MemoryOptions) -> Pipeline:
         return Pipeline(self.input_processors(model, options))
 
     def _made_working(self, read_only: bool) -> Sequence[WorkingMemoryProcessor]:
@@ -442,10 +442,8 @@ class Memory:
         if ref is None or owner is None:
             raise ConfigError("memory.turn needs a thread: thread='trip'")
         called = self._called(model_id) if model is None else resolve(model)
-        options = None
-        if (read_only, last_messages, semantic_recall) != (None, None, None):
-            last = None if last_messages is None else int(last_messages)
-            options = MemoryOptions(read_only=read_only, last_messages=last, semantic_recall=semantic_recall)
+        last = None if last_messages is None else int(last_messages)
+        options = MemoryOptions(read_only=read_only, last_messages=last, semantic_recall=semantic_recall)
         return Turn(
             pipeline=self._pipeline(called, options),
             background=self._background,

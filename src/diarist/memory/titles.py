@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 from diarist.encoding import writable
@@ -62,7 +62,7 @@ class TitleConfig:
 
 
 class Titles:
-    """The title makers of a memory: one per agent model, or one for the configured model.
+    """Makes the processors that title threads with the configured model, or an agent's.
 
     Args:
         wait: Make runs wait at their end until the title is made.
@@ -74,8 +74,7 @@ class Titles:
     def __init__(self, storage: Storage, config: TitleConfig, background: Background, *, wait: bool) -> None:
         self._model = None if config.model is None else resolve(config.model)
         self._is_ours = isinstance(config.model, str)
-        made = partial(TitleMaker, storage, config.instructions or _INSTRUCTIONS, background, wait)
-        self._maker = lru_cache(64)(made)
+        self._maker = partial(TitleMaker, storage, config.instructions or _INSTRUCTIONS, background, wait)
 
     def processor(self, actor: Model | None) -> Processor[Any]:
         """Return the processor that titles threads with the configured model, or the actor's.

@@ -419,7 +419,8 @@ class Turn:
                 continue
             order.append(message.id)
             if message.rendered is None and has_open_calls(message):  # a rendered message has none
-                brought.append(_without_open_calls(message))
+                parts = [part for part in message.parts if not isinstance(part, ToolPart) or part.state != "call"]
+                brought.append(replace(message, parts=parts))
             elif message.id in complete:
                 keep.append(message.id)
             else:
@@ -524,10 +525,6 @@ def has_open_calls(message: Message) -> bool:
     if message.role != "assistant":
         return False
     return any([isinstance(part, ToolPart) and part.state == "call" for part in message.parts])
-
-
-def _without_open_calls(message: Message) -> Message:
-    return replace(message, parts=[p for p in message.parts if not isinstance(p, ToolPart) or p.state != "call"])
 
 
 def _log_late_error(task: asyncio.Task[None]) -> None:
