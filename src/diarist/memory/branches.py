@@ -100,7 +100,7 @@ class Branches:
         """
         asked = [message.id for message in given if message.id not in made]
         if not asked:
-            return TakenInput(new=_unstored(given))
+            return TakenInput(new={message.id: unstored(message) for message in given})
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
             return await self._without_history(thread_id, given, known)
@@ -134,14 +134,15 @@ class Branches:
                 event = {"action": "branch", "after": last.id, "superseded": list(gone)}
             elif is_active:
                 hidden_after = seq_of(last)
-        new = _late_results(old, rows) | _unstored([message for message in rest if message.id not in known])
+        new = {message.id: unstored(message) for message in rest if message.id not in known}
+        new |= _late_results(old, rows)
         return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
         """Take in messages without an answer: those with known ids are known."""
-        new = [message for message in given if message.id not in known]
+        new = {message.id: unstored(message) for message in given if message.id not in known}
         if new:
-            return TakenInput(new=_unstored(new))
+            return TakenInput(new=new)
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
         if given[-1].role == "user" and given[-1].id not in there:
             raise _forgotten(given[-1].id, thread_id)
@@ -273,10 +274,6 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     ids = {row.id for row in rows}
     gaps = [gap for gap in forgotten if gap.id not in ids]
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
-
-
-def _unstored(messages: Sequence[Message]) -> dict[str, Message]:
-    return {message.id: unstored(message) for message in messages}
 
 
 def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:
