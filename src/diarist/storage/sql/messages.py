@@ -90,7 +90,7 @@ async def finish_run(
     if rows and state == "committed":  # nearly every run, in as few statements as possible
         return await append_messages(connection, run, rows, added, commits=True)
     numbers = await append_messages(connection, run, rows) if rows else []
-    if await end_run(connection, run, state, locked=bool(rows)):
+    if await end_run(connection, run, state):
         for event in added:
             await append_event(connection, *event)
     return numbers

@@ -29,8 +29,8 @@ _YEAR_ONE = 62_135_596_800
 
 # --- writing -----------------------------------------------------------------------------------------------
 
-# In SQLite the position is the row id in the index. In PostgreSQL each resource has positions of its own, so that writers
-# of two resources never wait for each other.
+# In SQLite the position is the row id in the index. In PostgreSQL each resource has positions of its own, so that
+# writers of two resources never wait for each other.
 _ADD = (
     "INSERT INTO diarist_search (thread_id, seq, position, owner, tie, terms) VALUES (:thread_id, :seq,"
     " (SELECT coalesce(max(position) + 1, :base) FROM diarist_search"
