@@ -20,6 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
+from diarist.checks import positive, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -121,12 +122,9 @@ class PostgresDatabase(Database):
     ) -> None:
         if schema is not None:
             check_schema_name(schema)
-        if pool_size < 1:
-            raise ConfigError(f"pool_size must be at least 1, not {pool_size}")
-        if not busy_timeout > 0:
-            raise ConfigError(f"busy_timeout must be a positive number of seconds, not {busy_timeout}")
-        if not statement_timeout > 0:
-            raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
+        whole("", "pool_size", pool_size, least=1)
+        positive("", "busy_timeout", busy_timeout)
+        positive("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
         settings = {
             "lock_timeout": str(max(1, int(busy_timeout * 1000))),

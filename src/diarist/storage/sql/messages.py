@@ -102,13 +102,15 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
     await require_live(connection, run)
     place: dict[str, Any] = {"thread_id": run.thread_id, "run_id": run.id}
     earlier = [row for row in rows if not await connection.execute(_REWRITE_OWN, **(row._asdict() | place))]
+    seqs: list[int] = []
     for row in earlier:
         seq = await connection.value(_REWRITE_EARLIER, **(row._asdict() | place))
         if seq is None:
             raise _unchangeable(run, row.id)
-        await unindex(connection, run.thread_id, seq - 1)
-    if earlier:
+        seqs.append(seq)
+    if seqs:
         await stamp_thread(connection, run.thread_id)
+        await unindex(connection, run.thread_id, min(seqs) - 1)
     for message_id in dict.fromkeys(remove):
         removed = await connection.execute(
             "DELETE FROM diarist_messages WHERE thread_id = :thread_id AND id = :id AND run_id = :run_id",
@@ -117,7 +119,7 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
         )
         if not removed:
             raise _unchangeable(run, message_id)
-    return bool(earlier)
+    return bool(seqs)
 
 
 async def note_forgotten(connection: Connection, thread_id: str, rows: Sequence[Forgotten]) -> None:
