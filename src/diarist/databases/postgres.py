@@ -34,10 +34,6 @@ _NO_LIMIT = 1e7
 """Timeout of a statement without a time limit, in seconds. (None would mean the connection's own limit.)"""
 IDLE_IN_TRANSACTION = 60
 """Seconds after which the server ends an idle transaction."""
-_GOODBYE = 2.0
-"""Seconds to wait for the server to close a connection."""
-_STATEMENTS = 512
-"""Prepared statements that the driver keeps for each connection."""
 _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """Errors of the driver and its connections. The driver's internal error is one of them: it is raised if a connection
 breaks between two answers."""
@@ -140,7 +136,7 @@ class PostgresDatabase(Database):
             timeout=CONNECT_TIMEOUT,
             command_timeout=busy_timeout + statement_timeout,  # a statement may wait for a lock first
             server_settings=settings,
-            statement_cache_size=_STATEMENTS,
+            statement_cache_size=512,
         )
         self._tables = tables
         self._schema = schema
@@ -382,7 +378,7 @@ class _Pool:
     def _close_soon(self, driver: Any) -> None:
         async def close() -> None:
             with suppress(Exception):
-                await driver.close(timeout=_GOODBYE)
+                await driver.close(timeout=2.0)
 
         if not driver.is_closed():
             task = asyncio.create_task(close())

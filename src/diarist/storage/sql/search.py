@@ -15,7 +15,7 @@ from diarist.databases.base import Connection, Row
 from diarist.storage.codec import MessageRow, decode_cursor, decode_message, encode_cursor
 from diarist.storage.records import Hit, Page
 from diarist.storage.sql.threads import COUNTING
-from diarist.storage.words import make_hit, message_terms
+from diarist.storage.words import excerpt_of, message_terms, message_texts
 
 BATCH = 200
 """Number of messages that one transaction indexes; other writers wait."""
@@ -210,7 +210,7 @@ async def search_messages(
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:
         message = decode_message(MessageRow(*columns), thread_id=thread, resource_id=resource_id)
-        hits.append(make_hit(message, terms))
+        hits.append(Hit(message=message, excerpt=excerpt_of(message_texts(message), terms)))
     if len(found) <= limit:
         return Page(items=hits, cursor=None)
     position, tie, *_ = found[limit - 1]
