@@ -189,7 +189,8 @@ class SQLiteVectorStore(_SQLiteVectors):
     Args:
         path: The file; ``SQLiteStorage`` may use the same file. Created if it is missing, but its folder must exist.
         busy_timeout: Seconds to wait while another process writes, before StorageError.
-        cache_bytes: Memory for cached vectors of all indexes together. The vectors of the last query are always cached.
+        cache_bytes: Memory for cached vectors of all indexes together, 512 MiB by default. The vectors of the last
+            query are always cached.
 
     Raises ConfigError for ``":memory:"``.
     """
