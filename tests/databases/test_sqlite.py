@@ -306,11 +306,6 @@ async def test_a_migration_that_fails_changes_nothing(database: SQLiteDatabase) 
     assert await with_schema(database, SCHEMA) == ["one"]
 
 
-async def test_too_old_a_schema_is_refused(database: SQLiteDatabase) -> None:
-    with pytest.raises(SchemaError, match=r"version 1 of the notes tables is too old"):
-        await with_schema(database, Schema(name="notes", version=5, create=create))
-
-
 async def test_groups_of_tables_share_a_file(database: SQLiteDatabase) -> None:
     async def create_others(connection: Connection) -> None:
         await connection.execute("CREATE TABLE others (text TEXT)")

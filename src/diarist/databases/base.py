@@ -148,11 +148,6 @@ class Schema:
             )
             return
         for version in range(found, self.version):
-            if version not in self.migrations:
-                raise SchemaError(
-                    f"{location}: version {found} of the {self.name} tables is too old for this diarist,"
-                    f" which migrates from version {min(self.migrations, default=self.version)} on"
-                )
             await self.migrations[version](connection)
         await connection.execute(
             "UPDATE diarist_schema SET version = :version WHERE name = :name", name=self.name, version=self.version

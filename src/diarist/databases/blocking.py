@@ -21,8 +21,9 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
+from diarist.checks import not_negative
 from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, name_of
-from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.exceptions import InputError, StorageError
 
 T = TypeVar("T")
 
@@ -83,8 +84,7 @@ class ThreadDatabase(Database):
         busy_timeout: float,
         remedies: Mapping[str, str],
     ) -> None:
-        if not busy_timeout >= 0:
-            raise ConfigError(f"busy_timeout must be zero or more seconds, not {busy_timeout}")
+        not_negative("", "busy_timeout", busy_timeout)
         self._schema, self.location, self._connect, self._remedies = schema, location, connect, remedies
         self._open: _Open | None = None
         self._lock = threading.Lock()

@@ -20,6 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
+from diarist.checks import positive, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -33,10 +34,6 @@ _NO_LIMIT = 1e7
 """Timeout of a statement without a time limit, in seconds. (None would mean the connection's own limit.)"""
 IDLE_IN_TRANSACTION = 60
 """Seconds after which the server ends an idle transaction."""
-_GOODBYE = 2.0
-"""Seconds to wait for the server to close a connection."""
-_STATEMENTS = 512
-"""Prepared statements that the driver keeps for each connection."""
 _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """Errors of the driver and its connections. The driver's internal error is one of them: it is raised if a connection
 breaks between two answers."""
@@ -121,12 +118,9 @@ class PostgresDatabase(Database):
     ) -> None:
         if schema is not None:
             check_schema_name(schema)
-        if pool_size < 1:
-            raise ConfigError(f"pool_size must be at least 1, not {pool_size}")
-        if not busy_timeout > 0:
-            raise ConfigError(f"busy_timeout must be a positive number of seconds, not {busy_timeout}")
-        if not statement_timeout > 0:
-            raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
+        whole("", "pool_size", pool_size, least=1)
+        positive("", "busy_timeout", busy_timeout)
+        positive("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
         settings = {
             "lock_timeout": str(max(1, int(busy_timeout * 1000))),
@@ -142,7 +136,7 @@ class PostgresDatabase(Database):
             timeout=CONNECT_TIMEOUT,
             command_timeout=busy_timeout + statement_timeout,  # a statement may wait for a lock first
             server_settings=settings,
-            statement_cache_size=_STATEMENTS,
+            statement_cache_size=512,
         )
         self._tables = tables
         self._schema = schema
@@ -384,7 +378,7 @@ class _Pool:
     def _close_soon(self, driver: Any) -> None:
         async def close() -> None:
             with suppress(Exception):
-                await driver.close(timeout=_GOODBYE)
+                await driver.close(timeout=2.0)
 
         if not driver.is_closed():
             task = asyncio.create_task(close())

@@ -1,4 +1,4 @@
-"""SQLite files, through ``sqlite3``."""
+"""SQLite, through ``sqlite3``: files, and databases in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import logging
 import os
 import sqlite3
+import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,9 +17,16 @@ from typing import Any
 
 import orjson
 
-from diarist.databases.base import Row, Schema, in_sqlite
-from diarist.databases.blocking import ClosedError, ThreadConnection, ThreadDatabase, is_busy, patiently
-from diarist.exceptions import ConfigError, StorageError
+from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, in_sqlite, name_of
+from diarist.databases.blocking import (
+    ClosedError,
+    ThreadConnection,
+    ThreadDatabase,
+    is_busy,
+    patiently,
+    run_transaction,
+)
+from diarist.exceptions import ConfigError, InputError, StorageError
 
 LOG_SIZE, WRITES_BETWEEN_LOOKS, WRITES_AFTER_FAILURE = 4_000_000, 8, 1_000
 """When to write a checkpoint of the write-ahead log: at this size in bytes, checked after this number of writes. If
@@ -140,6 +149,54 @@ class SQLiteDatabase(ThreadDatabase):
         if not emptied:  # a long reader or writer, or a full disk: try later
             self._erases |= erases
             self._writes_to_skip = WRITES_BETWEEN_LOOKS if self._erases else WRITES_AFTER_FAILURE
+
+
+# --- in memory ---------------------------------------------------------------------------------------------
+
+
+class MemoryDatabase(Database):
+    """A database without a file. The data lives as long as the object; ``close`` does not delete it.
+
+    Transactions run in the caller's thread, one at a time. Raises StorageError if the tables cannot be created.
+    """
+
+    location = "memory"
+
+    def __init__(self, schema: Schema) -> None:
+        self._lock = threading.Lock()
+        driver = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256, check_same_thread=False)
+        self._connection = _MemoryConnection(driver)
+        weakref.finalize(self, driver.close)
+
+        async def create_tables(connection: Connection) -> None:
+            await schema.ensure(connection, self.location)
+
+        self._run(create_tables)
+
+    async def close(self) -> None:
+        """Do nothing: the data lives as long as the object."""
+
+    async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(work, *args, **kwargs)
+
+    async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(work, *args, **kwargs)
+
+    def _run(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            with self._lock:
+                return run_transaction("BEGIN", lambda connection: work(connection, *args, **kwargs), self._connection)
+        except UnicodeEncodeError as error:
+            raise InputError(f"cannot {name_of(work)}: {error.object!r} is not valid Unicode") from error
+        except sqlite3.Error as error:
+            raise StorageError(f"cannot {name_of(work)} in memory: {error}") from error
+
+
+class _MemoryConnection(SQLiteConnection):
+    """A connection with Python's clock, which counts microseconds, and which simulations can replace."""
+
+    def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
+        return super()._run(sql.replace("{now}", ":now"), {**values, "now": time.time_ns() // 1000})
 
 
 # --- files -------------------------------------------------------------------------------------------------

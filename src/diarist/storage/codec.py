@@ -74,10 +74,6 @@ def to_micros(moment: datetime | None, what: str) -> int | None:
     return micros
 
 
-def from_micros(micros: int | None) -> datetime | None:
-    return None if micros is None else at_micros(micros)
-
-
 def at_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
@@ -107,10 +103,10 @@ class MessageRow(NamedTuple):
     sent: str | None
 
 
-def encode_message(message: Message, *, run_id: str, source: MessageSource, seq: int = 0) -> MessageRow:
-    """Return the stored form of a message. Raises InputError if it cannot be stored."""
+def encode_message(message: Message, *, run_id: str, source: MessageSource) -> MessageRow:
+    """Return the stored form of a message, without its ``seq``. Raises InputError if it cannot be stored."""
     return MessageRow(
-        seq=seq,
+        seq=0,
         id=checked(message.id, "a message id"),
         run_id=run_id,
         role=message.role,
@@ -136,7 +132,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         id=row.id,
         role=cast(Role, row.role),
         parts=[part_from_dict(part) for part in from_json(row.parts)],
-        created_at=from_micros(row.created_at),
+        created_at=None if row.created_at is None else at_micros(row.created_at),
         thread_id=thread_id,
         resource_id=resource_id,
         run_id=row.run_id,

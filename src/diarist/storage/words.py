@@ -16,7 +16,6 @@ from unicodedata import normalize
 
 from diarist.exceptions import InputError
 from diarist.messages import FilePart, Json, Message, SourcePart, TextPart, ToolPart
-from diarist.storage.records import Hit
 from diarist.text_pieces import pieces
 
 if TYPE_CHECKING:
@@ -108,11 +107,6 @@ def message_texts(message: Message) -> Iterator[str]:
                 yield part.url
             case _:
                 pass
-
-
-def make_hit(message: Message, terms: Iterable[str]) -> Hit:
-    """Return a search result with an excerpt of the message."""
-    return Hit(message=message, excerpt=excerpt_of(message_texts(message), terms))
 
 
 def excerpt_of(texts: Iterable[str], terms: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ import pytest
 from diarist.exceptions import InputError
 from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
 from diarist.storage import Hit, Page, SearchStorage, Storage
-from diarist.testing.storage_conformance import begin, committed, texts, thread, user
+from diarist.testing.storage_conformance import Shared, begin, committed, texts, thread, user
 
 __all__ = ["SearchConformance"]
 
@@ -50,17 +50,8 @@ async def say(storage: Storage, parts: Sequence[Part], **more: Any) -> Message:
 
 
 @pytest.mark.anyio
-class SearchConformance:
+class SearchConformance(Shared):
     """Tests of the ``SearchStorage`` interface. Subclass it and define the fixture ``storage``."""
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        return "asyncio"
-
-    @pytest.fixture
-    def second_storage(self, storage: Storage) -> Storage:
-        """Return another object on the same data, or the same object if there is none."""
-        return storage
 
     # -- words: boundaries of words, and searched parts of a message
 

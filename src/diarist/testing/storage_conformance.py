@@ -165,20 +165,38 @@ TEXTS = [
 KEY = "resource:ada"
 TRIP = Thread(id="trip", resource_id="ada")
 
-VERSIONED = [Resource(id="ada"), WorkingMemory(key=KEY)]
+VERSIONED = [Resource(id="ada"), WorkingMemory(key=KEY), log(KEY)]
 """Values that are saved by compare-and-set, as they are while nothing is stored."""
 
 
 def marked(value: Any, mark: str) -> Any:
-    return replace(value, metadata={"mark": mark}) if isinstance(value, Resource) else replace(value, text=mark)
+    match value:
+        case Resource():
+            return replace(value, metadata={"mark": mark})
+        case WorkingMemory():
+            return replace(value, text=mark)
+        case _:
+            return replace(value, suppressed=(mark,))
 
 
 async def stored(storage: Storage, like: Any) -> Any:
-    return await (storage.get_resource("ada") if isinstance(like, Resource) else storage.get_working_memory(KEY))
+    match like:
+        case Resource():
+            return await storage.get_resource("ada")
+        case WorkingMemory():
+            return await storage.get_working_memory(KEY)
+        case _:
+            return await storage.get_log(KEY) or log(KEY)
 
 
 async def save(storage: Storage, value: Any) -> Any:
-    return await (storage.save_resource(value) if isinstance(value, Resource) else storage.save_working_memory(value))
+    match value:
+        case Resource():
+            return await storage.save_resource(value)
+        case WorkingMemory():
+            return await storage.save_working_memory(value)
+        case _:
+            return await storage.save_log(value, expected_version=value.version)
 
 
 WAITING = Observation(
@@ -226,10 +244,23 @@ FULL = log(
     suppressed=("c0",),
 )
 
+GIVEN = [
+    Resource(id="ada", metadata={"a": [1], "said": "Ada \ud83d \0"}),
+    WorkingMemory(
+        key=KEY,
+        text="Ada \ud83d \0",
+        updates=(
+            WorkingMemoryUpdate(run_id="one", text="# Ada \ud83d \0", base="# \ud83d"),
+            WorkingMemoryUpdate(run_id="two", patch={"a": {"b": None, "c": [1]}}),
+        ),
+    ),
+    replace(FULL, key=KEY),
+]
+"""A full value of each of these types."""
 
-@pytest.mark.anyio
-class StorageConformance:
-    """Tests of the whole storage interface. Subclass it and define the fixture ``storage``."""
+
+class Shared:
+    """The fixtures of every conformance suite of storages."""
 
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -239,6 +270,11 @@ class StorageConformance:
     def second_storage(self, storage: Storage) -> Storage:
         """Return another object on the same data, or the same object if there is none."""
         return storage
+
+
+@pytest.mark.anyio
+class StorageConformance(Shared):
+    """Tests of the whole storage interface. Subclass it and define the fixture ``storage``."""
 
     # -- threads: reading back, listing, deleting
 
@@ -1064,7 +1100,7 @@ class StorageConformance:
         assert second.parts == [ToolPart(call_id="1", name="f", args={"a": [1]})]
         assert second.metadata == {"tags": ["a"]}
 
-    # -- resources and working memories: saved by compare-and-set
+    # -- resources, working memories and logs: saved by compare-and-set
 
     @pytest.mark.parametrize("empty", VERSIONED)
     async def test_unknown_value_is_empty(self, storage: Storage, empty: Any) -> None:
@@ -1096,14 +1132,15 @@ class StorageConformance:
             assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 7
             assert [await stored(storage, empty)] == winners
 
-    async def test_resource_comes_back_with_its_version(self, storage: Storage) -> None:
-        given = Resource(id="ada", metadata={"a": [1], "said": "Ada \ud83d \0"})
-        saved = await storage.save_resource(given)
+    @pytest.mark.parametrize("given", GIVEN)
+    async def test_a_value_comes_back_with_its_version(self, storage: Storage, given: Any) -> None:
+        saved = await save(storage, given)
         assert saved == replace(given, version=1)
-        assert await storage.get_resource("ada") == saved
-        changed = await storage.save_resource(replace(saved, metadata={}))
-        assert (changed.version, changed.metadata) == (2, {})
-        assert await storage.get_resource("ada") == changed
+        assert await stored(storage, given) == saved
+        empty = next(value for value in VERSIONED if type(value) is type(given))
+        changed = await save(storage, replace(empty, version=1))
+        assert changed == replace(empty, version=2)
+        assert await stored(storage, given) == changed
 
     async def test_resources_are_copied_in_and_out(self, storage: Storage) -> None:
         given = Resource(id="ada", metadata={"tags": ["a"]})
@@ -1145,19 +1182,6 @@ class StorageConformance:
 
     # -- working memory: deleted with its thread
 
-    async def test_working_memory_comes_back_with_its_version(self, storage: Storage) -> None:
-        updates = (
-            WorkingMemoryUpdate(run_id="one", text="# Ada \ud83d \0", base="# \ud83d"),
-            WorkingMemoryUpdate(run_id="two", patch={"a": {"b": None, "c": [1]}}),
-        )
-        given = WorkingMemory(key=KEY, text="Ada \ud83d \0", updates=updates)
-        saved = await storage.save_working_memory(given)
-        assert saved == replace(given, version=1)
-        assert await storage.get_working_memory(KEY) == saved
-        changed = await storage.save_working_memory(replace(saved, text="", updates=()))
-        assert changed == WorkingMemory(key=KEY, version=2)
-        assert await storage.get_working_memory(KEY) == changed
-
     async def test_working_memories_of_a_thread_and_a_resource_are_two(self, storage: Storage) -> None:
         await storage.save_working_memory(WorkingMemory(key="resource:x", text="of the resource"))
         await storage.save_working_memory(WorkingMemory(key="thread:x", text="of the thread"))
@@ -1186,20 +1210,6 @@ class StorageConformance:
         assert await storage.get_log("thread:trip") is None
         assert await storage.list_generations("thread:trip") == []
         assert not await storage.delete_log("thread:trip")
-
-    async def test_log_comes_back_with_its_version(self, storage: Storage) -> None:
-        saved = await storage.save_log(FULL, expected_version=0)
-        assert saved == replace(FULL, version=1)
-        assert await storage.get_log("thread:trip") == saved
-
-    @pytest.mark.parametrize("expected", [0, 1, 3])
-    async def test_only_the_stored_version_of_a_log_is_replaced(self, storage: Storage, expected: int) -> None:
-        await storage.save_log(log(), expected_version=0)
-        head = await storage.save_log(FULL, expected_version=1)
-        with pytest.raises(ConflictError, match="thread:trip"):
-            await storage.save_log(log(generation=9), expected_version=expected)
-        assert await storage.get_log("thread:trip") == head
-        assert [past.generation for past in await storage.list_generations("thread:trip")] == [0]
 
     async def test_a_log_is_read_again_only_where_it_changed(self, storage: Storage) -> None:
         first = await storage.save_log(FULL, expected_version=0)
@@ -1255,23 +1265,6 @@ class StorageConformance:
         with pytest.raises(ConflictError):
             await storage.save_log(FULL, expected_version=0, rows=[RowRef("trip", row.seq or 0, row.id)])
 
-    async def test_log_that_is_not_stored_has_no_version(self, storage: Storage) -> None:
-        with pytest.raises(ConflictError):
-            await storage.save_log(log(version=4), expected_version=4)
-        assert await storage.get_log("thread:trip") is None
-
-    async def test_of_many_savers_of_a_log_one_wins(self, storage: Storage, second_storage: Storage) -> None:
-        stores = (storage, second_storage)
-        for version in range(3):
-            outcomes = await asyncio.gather(
-                *(stores[n % 2].save_log(log(suppressed=(str(n),)), expected_version=version) for n in range(8)),
-                return_exceptions=True,
-            )
-            winners = [outcome for outcome in outcomes if isinstance(outcome, ObservationLog)]
-            assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 7
-            assert [await storage.get_log("thread:trip")] == winners
-            assert winners[0].version == version + 1
-
     async def test_outgoing_generations_are_kept_once(self, storage: Storage) -> None:
         outgoing: list[ObservationLog] = []
         for version, generation in enumerate([0, 0, 1, 1, 2, 5]):
@@ -1279,6 +1272,9 @@ class StorageConformance:
             if outgoing and outgoing[-1].generation == generation:
                 outgoing.pop()
             outgoing.append(saved)
+        for version in (0, 1, 7):
+            with pytest.raises(ConflictError, match="thread:trip"):
+                await storage.save_log(log(generation=9), expected_version=version)
         assert await storage.list_generations("thread:trip") == outgoing[:-1]
         assert await storage.get_log("thread:trip") == outgoing[-1]
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 
 if TYPE_CHECKING:
-    from diarist.vectors.in_memory import InMemoryVectorStore
-    from diarist.vectors.sqlite import SQLiteVectorStore
+    from diarist.vectors.sqlite import InMemoryVectorStore, SQLiteVectorStore
 
 __all__ = [
     "Filter",
@@ -29,17 +28,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a store at first use, since numpy imports slowly."""
-    try:
-        if name == "InMemoryVectorStore":
-            from diarist.vectors.in_memory import InMemoryVectorStore
-
-            return InMemoryVectorStore
-        if name == "SQLiteVectorStore":
-            from diarist.vectors.sqlite import SQLiteVectorStore
-
-            return SQLiteVectorStore
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{name} needs an extra of diarist: pip install 'diarist[vectors]'") from error
+    if name in ("InMemoryVectorStore", "SQLiteVectorStore"):
+        try:
+            from diarist.vectors import sqlite
+        except ModuleNotFoundError as error:
+            raise ImportError(f"{name} needs an extra of diarist: pip install 'diarist[vectors]'") from error
+        return getattr(sqlite, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

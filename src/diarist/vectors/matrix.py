@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from diarist.vectors.base import Metric, Value, VectorHit, VectorRecord
+from diarist.vectors.base import Metric, Value, VectorHit
 from diarist.vectors.filters import AllOf, Node, Test, predicate
 
 _FIRST_LOOK = 64
@@ -31,12 +31,6 @@ class Matrix:
         self._metadata: list[dict[str, Value]] = []
         self._slots: dict[str, int] = {}
         self._vectors: Floats = np.empty((0, dimension), dtype=np.float32)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __contains__(self, id: str) -> bool:
-        return id in self._slots
 
     @property
     def size(self) -> int:
@@ -64,23 +58,6 @@ class Matrix:
             self._metadata[slot] = data
             slots.append(slot)
         self._vectors[slots] = fresh
-
-    def remove(self, id: str) -> None:
-        slot = self._slots.pop(id)
-        last = self._ids.pop()
-        data = self._metadata.pop()
-        if last != id:  # move the last vector into the gap
-            self._ids[slot], self._metadata[slot], self._slots[last] = last, data, slot
-            self._vectors[slot] = self._vectors[len(self._ids)]
-
-    def record(self, id: str) -> VectorRecord:
-        slot = self._slots[id]
-        return VectorRecord(id=id, vector=self._vectors[slot].tolist(), metadata=dict(self._metadata[slot]))
-
-    def matching(self, node: Node) -> list[str]:
-        """Return the ids of vectors that match the filter."""
-        test = predicate(node)
-        return [id for id, data in zip(self._ids, self._metadata, strict=True) if test(data)]
 
     def search(self, vector: Sequence[float], top_k: int, node: Node, threshold: float | None) -> list[VectorHit]:
         """Return the nearest vectors that match the filter, nearest first."""

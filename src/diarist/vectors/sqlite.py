@@ -1,4 +1,4 @@
-"""Vectors in an SQLite file, which may also contain the messages."""
+"""Vectors in SQLite: in a file, which may also contain the messages, or in memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import orjson
 
-from diarist.databases.base import Connection, Row
-from diarist.databases.sqlite import SQLiteDatabase
+from diarist.databases.base import Connection, Database, Row
+from diarist.databases.sqlite import MemoryDatabase, SQLiteDatabase
 from diarist.exceptions import NotFoundError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
@@ -30,29 +30,14 @@ from diarist.vectors.filters import Node, partition_in, predicate
 from diarist.vectors.matrix import Matrix, merged
 from diarist.vectors.sqlite_tables import SCHEMA
 
+CACHE_BYTES = 512 * 1024 * 1024
 
-class SQLiteVectorStore(VectorStore):
-    """Vectors in a file, which any number of processes on one machine may share. Exact search. Needs numpy.
 
-    A query reads its vectors from the file once and caches them, up to ``cache_bytes``; later queries read only
-    changes. With ``partition_by``, a query for one value of that key reads one partition.
+class _SQLiteVectors(VectorStore):
+    """Vectors in SQLite's tables, cached in memory for exact search."""
 
-    Args:
-        path: The file; ``SQLiteStorage`` may use the same file. Created if it is missing, but its folder must exist.
-        busy_timeout: Seconds to wait while another process writes, before StorageError.
-        cache_bytes: Memory for cached vectors of all indexes together. The vectors of the last query are always cached.
-
-    Raises ConfigError for ``":memory:"``.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] = "memory.db",
-        *,
-        busy_timeout: float = 30.0,
-        cache_bytes: int = 512 * 1024 * 1024,
-    ) -> None:
-        self._database = SQLiteDatabase(path, SCHEMA, busy_timeout=busy_timeout)
+    def __init__(self, database: Database, cache_bytes: int) -> None:
+        self._database = database
         self._cache = _Cache(cache_bytes)
 
     @property
@@ -193,6 +178,34 @@ class SQLiteVectorStore(VectorStore):
     async def close(self) -> None:
         await self._database.close()
         self._cache.clear()
+
+
+class SQLiteVectorStore(_SQLiteVectors):
+    """Vectors in a file, which any number of processes on one machine may share. Exact search. Needs numpy.
+
+    A query reads its vectors from the file once and caches them, up to ``cache_bytes``; later queries read only
+    changes. With ``partition_by``, a query for one value of that key reads one partition.
+
+    Args:
+        path: The file; ``SQLiteStorage`` may use the same file. Created if it is missing, but its folder must exist.
+        busy_timeout: Seconds to wait while another process writes, before StorageError.
+        cache_bytes: Memory for cached vectors of all indexes together, 512 MiB by default. The vectors of the last
+            query are always cached.
+
+    Raises ConfigError for ``":memory:"``.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] = "memory.db", *, busy_timeout: float = 30.0, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        super().__init__(SQLiteDatabase(path, SCHEMA, busy_timeout=busy_timeout), cache_bytes)
+
+
+class InMemoryVectorStore(_SQLiteVectors):
+    """Vectors in this process's memory, with exact search, for tests. ``close`` does not delete them. Needs numpy."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryDatabase(SCHEMA), CACHE_BYTES)
 
 
 # --- transactions ------------------------------------------------------------------------------------------

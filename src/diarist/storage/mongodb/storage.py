@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diarist.checks import check_limit, check_place, checked
+from diarist.checks import check_limit, check_place, checked, positive
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Storage
@@ -54,8 +54,7 @@ class MongoDBStorage(Storage):
     def __init__(self, url: str, *, database: str = "diarist", timeout: float = 30.0) -> None:
         if not url.startswith(("mongodb://", "mongodb+srv://")):
             raise ConfigError("not a URL of MongoDB: write mongodb://user:password@host:27017")
-        if not timeout > 0:
-            raise ConfigError(f"timeout must be above zero seconds, not {timeout}")
+        positive("", "timeout", timeout)
         self._server = Server(url, database, timeout)
 
     async def open(self) -> None:

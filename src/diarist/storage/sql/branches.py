@@ -6,6 +6,7 @@ from diarist.databases.base import Connection
 from diarist.exceptions import NotFoundError
 from diarist.storage.codec import MessageRow, decode_message
 from diarist.storage.records import Superseded, path_to
+from diarist.storage.sql.search import unindex
 from diarist.storage.sql.threads import stamp_thread
 
 _COLUMNS = ", ".join(MessageRow._fields)
@@ -48,11 +49,7 @@ async def move_branch(connection: Connection, thread_id: str, end: int) -> list[
     if rows:
         await connection.execute_many(_ACTIVATE, rows)
         await connection.execute_many(f"DELETE FROM diarist_superseded WHERE {place}", rows)
-    await connection.execute(  # a search indexes them again
-        "UPDATE diarist_threads SET indexed_seq = :fork WHERE id = :thread AND indexed_seq > :fork",
-        thread=thread_id,
-        fork=fork,
-    )
+    await unindex(connection, thread_id, fork)
     return [row[0] for row in gone]
 
 

@@ -17,7 +17,7 @@ from diarist.storage.sql.events import EncodedEvent, append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
 from diarist.storage.sql.row_cache import KnownRows, size_of
 from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live
-from diarist.storage.sql.search import reindex_message
+from diarist.storage.sql.search import unindex
 from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
 
 _TAKE_NUMBERS, _TAKE_NUMBERS_AT_END = (
@@ -34,7 +34,9 @@ _REWRITE = (
     + " WHERE thread_id = :thread_id AND id = :id AND "
 )
 _REWRITE_OWN = f"{_REWRITE} run_id = :run_id"
-_REWRITE_EARLIER = f"{_REWRITE} EXISTS (SELECT 1 FROM diarist_runs r WHERE r.id = run_id AND r.{COUNTING})"
+_REWRITE_EARLIER = (
+    f"{_REWRITE} EXISTS (SELECT 1 FROM diarist_runs r WHERE r.id = run_id AND r.{COUNTING}) RETURNING seq"
+)
 _LIST = (
     f"SELECT r.state, {', '.join(f'm.{name}' for name in MessageRow._fields)}"
     " FROM diarist_messages m JOIN diarist_runs r ON r.id = m.run_id"
@@ -88,7 +90,7 @@ async def finish_run(
     if rows and state == "committed":  # nearly every run, in as few statements as possible
         return await append_messages(connection, run, rows, added, commits=True)
     numbers = await append_messages(connection, run, rows) if rows else []
-    if await end_run(connection, run, state, locked=bool(rows)):
+    if await end_run(connection, run, state):
         for event in added:
             await append_event(connection, *event)
     return numbers
@@ -100,19 +102,24 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
     await require_live(connection, run)
     place: dict[str, Any] = {"thread_id": run.thread_id, "run_id": run.id}
     earlier = [row for row in rows if not await connection.execute(_REWRITE_OWN, **(row._asdict() | place))]
-    if earlier:
-        await stamp_thread(connection, run.thread_id)
+    seqs: list[int] = []
     for row in earlier:
-        _one(await connection.execute(_REWRITE_EARLIER, **(row._asdict() | place)), run, row.id)
-        await reindex_message(connection, run, row)
+        seq = await connection.value(_REWRITE_EARLIER, **(row._asdict() | place))
+        if seq is None:
+            raise _unchangeable(run, row.id)
+        seqs.append(seq)
+    if seqs:
+        await stamp_thread(connection, run.thread_id)
+        await unindex(connection, run.thread_id, min(seqs) - 1)
     for message_id in dict.fromkeys(remove):
         removed = await connection.execute(
             "DELETE FROM diarist_messages WHERE thread_id = :thread_id AND id = :id AND run_id = :run_id",
             id=message_id,
             **place,
         )
-        _one(removed, run, message_id)
-    return bool(earlier)
+        if not removed:
+            raise _unchangeable(run, message_id)
+    return bool(seqs)
 
 
 async def note_forgotten(connection: Connection, thread_id: str, rows: Sequence[Forgotten]) -> None:
@@ -174,12 +181,11 @@ async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[s
     return len(visible)
 
 
-def _one(count: int, run: Run, message_id: str) -> None:
-    if count != 1:
-        raise NotFoundError(
-            f"run {run.id!r} cannot change message {message_id!r}: it can replace visible messages and messages of its "
-            "own, and remove messages of its own"
-        )
+def _unchangeable(run: Run, message_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"run {run.id!r} cannot change message {message_id!r}: it can replace visible messages and messages of its "
+        "own, and remove messages of its own"
+    )
 
 
 # --- reading -----------------------------------------------------------------------------------------------

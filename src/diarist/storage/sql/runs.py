@@ -67,17 +67,13 @@ async def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
         raise lost_run(run, await get_run(connection, run.id))
 
 
-async def end_run(
-    connection: Connection, run: Run, state: EndState, *, locked: bool = False, died_at: int | None = None
-) -> bool:
+async def end_run(connection: Connection, run: Run, state: EndState, *, died_at: int | None = None) -> bool:
     """End the run. Returns False if it had ended already or is discarded.
 
     Args:
-        locked: This transaction holds the thread's lock.
         died_at: For a run whose process died, the time at which it expired; its thread was not changed after that.
     """
-    if not locked:
-        await lock_thread(connection, run.thread_id)
+    await lock_thread(connection, run.thread_id)
     ended = await connection.first(
         f"UPDATE diarist_runs SET state = :state, ended_at = {{now}} WHERE {_MINE} RETURNING thread_id, guarded,"
         " (SELECT c.earlier FROM diarist_branch_changes c WHERE c.run_id = diarist_runs.id)",

@@ -7,33 +7,35 @@ no words behind, and SQLite's index keeps the words of a deleted row until it me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
 
+from diarist.checks import LARGEST
 from diarist.databases.base import Connection, Row
-from diarist.storage.codec import MessageRow, decode_message
-from diarist.storage.records import Hit, Page, Run
-from diarist.storage.search_cursors import POSITIONS_PER_SECOND, Place, encode_place, first_position, hash63, moves
+from diarist.storage.codec import MessageRow, decode_cursor, decode_message, encode_cursor
+from diarist.storage.records import Hit, Page
 from diarist.storage.sql.threads import COUNTING
-from diarist.storage.words import make_hit, message_terms
+from diarist.storage.words import excerpt_of, message_terms, message_texts
 
 BATCH = 200
 """Number of messages that one transaction indexes; other writers wait."""
 NEWEST = 500
 """Number of newest rows that PostgreSQL reads before it uses its index of terms."""
 _MESSAGE = ", ".join(f"m.{name}" for name in MessageRow._fields)
+_POSITIONS_PER_SECOND = 1 << 24
+"""Maximum number of messages in the same second. Positions in the year 9999 stay below 2**63."""
+_YEAR_ONE = 62_135_596_800
+"""Seconds from the earliest ``datetime`` to 1970."""
 
 # --- writing -----------------------------------------------------------------------------------------------
 
-_COLUMNS = "diarist_search (thread_id, seq, position, owner, tie, terms)"
-_NEXT = (
-    f"INSERT INTO {_COLUMNS} VALUES (:thread_id, :seq, (SELECT coalesce(max(position) + 1, :base) FROM diarist_search"
-    f" WHERE position >= :base AND position < :base + {POSITIONS_PER_SECOND}{{owner}}), :owner, :tie, :terms)"
+# In SQLite the position is the row id in the index. In PostgreSQL each resource has positions of its own, so that
+# writers of two resources never wait for each other.
+_ADD = (
+    "INSERT INTO diarist_search (thread_id, seq, position, owner, tie, terms) VALUES (:thread_id, :seq,"
+    " (SELECT coalesce(max(position) + 1, :base) FROM diarist_search"
+    f" WHERE position >= :base AND position < :base + {_POSITIONS_PER_SECOND}{{of owner}}), :owner, :tie, :terms)"
 )
-_ADD_IN_SQLITE = _NEXT.replace("{owner}", "")  # the position is the row id in the index
-_ADD_IN_POSTGRESQL = _NEXT.replace(
-    "{owner}", " AND owner = :owner"
-)  # so writers of two resources never wait for each other
-_ADD_THERE = f"INSERT INTO {_COLUMNS} VALUES (:thread_id, :seq, :position, :owner, :tie, :terms)"
 _TO_INDEX = (
     "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
     " WHERE thread_id = :thread AND seq BETWEEN :first AND :last ORDER BY position"
@@ -68,42 +70,47 @@ async def index_thread(connection: Connection, thread_id: str) -> None:
         thread=thread_id,
         seq=seq,
     )
-    if found:
-        rows = [(ended_at, MessageRow(*columns)) for ended_at, *columns in found]
-        await _add(connection, [_values(thread_id, resource_id, row, ended_at) for ended_at, row in rows])
-        await connection.execute(
-            "UPDATE diarist_threads SET indexed_seq = :seq WHERE id = :thread", thread=thread_id, seq=rows[-1][1].seq
+    if not found:
+        return
+    marks = {_mark("thread", thread_id), _mark("resource", resource_id)}
+    rows: list[dict[str, Any]] = []
+    for ended_at, *columns in found:
+        row = MessageRow(*columns)
+        terms = message_terms(decode_message(row, thread_id=thread_id, resource_id=resource_id))
+        second = (ended_at if row.created_at is None else row.created_at) // 1_000_000
+        rows.append(
+            {
+                "thread_id": thread_id,
+                "seq": row.seq,
+                "owner": _hash63(resource_id),
+                "base": (second + _YEAR_ONE) * _POSITIONS_PER_SECOND,
+                "tie": _hash63(thread_id),
+                "terms": sorted(terms | marks),
+            }
         )
-
-
-async def reindex_message(connection: Connection, run: Run, row: MessageRow) -> None:
-    """Update the index for a message that ``run`` has rewritten.
-
-    The position changes only if the time of the message is now in another second.
-
-    Does nothing if the message is not indexed yet.
-    """
-    found = await connection.first(
-        "SELECT s.seq, s.position, s.terms FROM diarist_messages m"
-        " JOIN diarist_search s ON s.thread_id = m.thread_id AND s.seq = m.seq"
-        " WHERE m.thread_id = :thread AND m.id = :id",
-        thread=run.thread_id,
-        id=row.id,
+    first, last = rows[0]["seq"], rows[-1]["seq"]
+    if connection.dialect == "postgresql":
+        await connection.execute_many(_ADD.replace("{of owner}", " AND owner = :owner"), rows)
+    else:
+        rows = [{**row, "terms": " ".join(row["terms"])} for row in rows]
+        await connection.execute_many(_ADD.replace("{of owner}", ""), rows)
+        # Not by a trigger: FTS5 would flush its pending data at each trigger run, which takes five times as long.
+        await connection.execute(_TO_INDEX, thread=thread_id, first=first, last=last)
+    await connection.execute(
+        "UPDATE diarist_threads SET indexed_seq = :seq WHERE id = :thread", thread=thread_id, seq=last
     )
-    if found is None:
-        return
-    seq, position, terms = found
-    row = row._replace(seq=seq)
-    remove = "DELETE FROM diarist_search WHERE thread_id = :thread AND seq = :seq"
-    if moves(position, row.created_at):
-        await connection.execute(remove, thread=run.thread_id, seq=seq)
-        await _add(connection, [_values(run.thread_id, run.resource_id, row, None)])
-        return
-    values = _values(run.thread_id, run.resource_id, row, None)
-    known: set[str] = set(terms.split(" ") if connection.dialect == "sqlite" else terms)
-    if known != values["terms"]:
-        await connection.execute(remove, thread=run.thread_id, seq=seq)
-        await _add(connection, [{**values, "position": position}], there=True)
+
+
+async def unindex(connection: Connection, thread_id: str, after: int) -> None:
+    """Let the next search index the messages after ``after`` again. The thread must be locked."""
+    await connection.execute(
+        "DELETE FROM diarist_search WHERE thread_id = :thread AND seq > :after", thread=thread_id, after=after
+    )
+    await connection.execute(
+        "UPDATE diarist_threads SET indexed_seq = :after WHERE id = :thread AND indexed_seq > :after",
+        thread=thread_id,
+        after=after,
+    )
 
 
 async def purge_index(connection: Connection) -> None:
@@ -115,31 +122,8 @@ async def purge_index(connection: Connection) -> None:
         await connection.execute("INSERT INTO diarist_search_index (diarist_search_index) VALUES ('optimize')")
 
 
-async def _add(connection: Connection, values: Sequence[dict[str, Any]], *, there: bool = False) -> None:
-    """Insert rows of one thread, in order, at the next free positions; with ``there``, at those in ``values``."""
-    if connection.dialect == "postgresql":
-        rows = [{**row, "terms": sorted(row["terms"])} for row in values]
-        await connection.execute_many(_ADD_THERE if there else _ADD_IN_POSTGRESQL, rows)
-        return
-    rows = [{**row, "terms": " ".join(sorted(row["terms"]))} for row in values]
-    await connection.execute_many(_ADD_THERE if there else _ADD_IN_SQLITE, rows)
-    # Not by a trigger: FTS5 would flush its pending data at each trigger run, which takes five times as long.
-    first, last = values[0], values[-1]
-    await connection.execute(_TO_INDEX, thread=first["thread_id"], first=first["seq"], last=last["seq"])
-
-
-def _values(thread_id: str, resource_id: str, row: MessageRow, undated: int | None) -> dict[str, Any]:
-    """Return the index row of a message. ``undated`` is the time for a message without one."""
-    said = row.created_at if row.created_at is not None else undated or 0
-    terms = message_terms(decode_message(row, thread_id=thread_id, resource_id=resource_id))
-    return {
-        "thread_id": thread_id,
-        "seq": row.seq,
-        "owner": hash63(resource_id),
-        "base": first_position(said),
-        "tie": hash63(thread_id),
-        "terms": {*terms, _mark("thread", thread_id), _mark("resource", resource_id)},
-    }
+def _hash63(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
 def _mark(kind: Literal["thread", "resource"], id: str) -> str:
@@ -147,10 +131,23 @@ def _mark(kind: Literal["thread", "resource"], id: str) -> str:
 
     The mark is not unique: the thread's row decides which resource a message belongs to.
     """
-    return f"@{kind[0]}{hash63(id):x}"
+    return f"@{kind[0]}{_hash63(id):x}"
 
 
 # --- searching ---------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Sort key of a message: its position, then a number derived from its thread."""
+
+    position: int
+    tie: int
+
+
+def decode_place(cursor: str | None) -> Place:
+    """Return the place at which a page begins; None means the newest message. Raises InputError."""
+    return Place(LARGEST, 0) if cursor is None else Place(*decode_cursor(cursor, "search_messages", int, int))
+
 
 # Selects messages of the resource. The table of terms contains only visible messages.
 _VISIBLE = (
@@ -193,7 +190,7 @@ async def search_messages(
     values: dict[str, Any] = {
         "resource": resource_id,
         "thread": thread_id,
-        "owner": hash63(resource_id),
+        "owner": _hash63(resource_id),
         "position": after.position,
         "tie": after.tie,
         "most": limit + 1,
@@ -213,8 +210,8 @@ async def search_messages(
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:
         message = decode_message(MessageRow(*columns), thread_id=thread, resource_id=resource_id)
-        hits.append(make_hit(message, terms))
+        hits.append(Hit(message=message, excerpt=excerpt_of(message_texts(message), terms)))
     if len(found) <= limit:
         return Page(items=hits, cursor=None)
     position, tie, *_ = found[limit - 1]
-    return Page(items=hits, cursor=encode_place(Place(position, tie)))
+    return Page(items=hits, cursor=encode_cursor(position, tie))

@@ -34,13 +34,12 @@ from diarist.storage.records import (
     Thread,
     WorkingMemory,
 )
-from diarist.storage.search_cursors import decode_place
 from diarist.storage.sql import branches, events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
 from diarist.storage.sql.events import EncodedEvent
 from diarist.storage.sql.logs import KnownLog
 from diarist.storage.sql.row_cache import KnownRows
-from diarist.storage.sql.search import purge_index
+from diarist.storage.sql.search import decode_place, purge_index
 from diarist.storage.words import query_terms
 
 ROWS_KEPT, LOGS_KEPT = 32_000_000, 16_000_000
