@@ -50,7 +50,6 @@ class Guard(Processor[Any], ABC):
     data_type: ClassVar[str]
     last_message_only = False
     strategy: Any
-    on_error: Literal["fail", "continue"] = "fail"
     asks: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +123,7 @@ class InputGuard(Guard):
     """Judges each new message of the run's input; subclasses implement ``examine``."""
 
     last_message_only: bool = False
+    on_error: Literal["fail", "continue"] = "fail"
     run_in_parallel: bool = False
 
     def __post_init__(self) -> None:

@@ -153,6 +153,9 @@ class SystemPromptScrubber(RedactingGuard):
     classifier: Classify | None = None
     threshold: float = 0.7
     instructions: str = ""
+    strategy: Literal["redact", "block", "warn", "filter"] = "redact"
+    span_chars: int | None = 400
+    on_error: Literal["fail", "continue"] = "fail"
 
     def __post_init__(self) -> None:
         name = "SystemPromptScrubber"
@@ -197,7 +200,7 @@ class SystemPromptScrubber(RedactingGuard):
 
         return look
 
-    def replacement(self, matched: str, label: str) -> str:
+    def replaced(self, matched: str, label: str) -> str:
         if self.redaction_method == "placeholder":
             return self.placeholder_text
         return masked(matched) if self.redaction_method == "mask" else ""
