@@ -1,7 +1,6 @@
 """Replace matches in a text that arrives in pieces, including matches cut by the end of a piece.
 
-``SpanBuffer`` holds text while it may still be part of a match; ``Redactor`` does the same for text alone. Matches are
-found by a ``Look`` function, such as ``look`` of ``PatternSet`` in ``diarist.processors.patterns``.
+Matches are found by a ``Look`` function, such as ``look`` of ``PatternSet`` in ``diarist.processors.patterns``.
 """
 
 from __future__ import annotations
@@ -9,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Generic, Never, TypeVar
-
-T = TypeVar("T")
 
 CONTEXT = 1024
 """Characters before ``start`` that a ``Look`` still sees, for look-behinds."""
@@ -44,102 +40,6 @@ Replace = Callable[[str, Span], str]
 """``replace(matched, span)`` returns the replacement of a match. It may raise, to block."""
 
 
-class SpanBuffer(Generic[T]):
-    """Replaces matches in a stream of text pieces and other items, and keeps their order.
-
-    Attributes:
-        holding: True if text is held; items that are ``put`` then wait behind it.
-    """
-
-    def __init__(self, look: Look, replace: Replace) -> None:
-        self._look, self._replace = look, replace
-        self._text = ""
-        self._start = 0  # matches that begin before this position are final
-        self._sent = 0  # text before this position is released; greater than _start only after a flush
-        self._waiting: list[tuple[int, T]] = []
-        self._next_look = 0
-
-    @property
-    def holding(self) -> bool:
-        return self._sent < len(self._text)
-
-    def feed(self, text: str) -> list[str | T]:
-        """Add a piece, and return everything that is decided by now."""
-        if not text:
-            return []
-        self._text += text
-        if len(self._text) < self._next_look:
-            return []
-        found, held = self._look(self._text, self._start, False)
-        spans, end = merge(found) if found else (), len(self._text) - held
-        for span in reversed(spans):
-            if span.start < end < span.end:
-                end = span.start
-        out = self._release(spans, end)
-        self._start = end
-        if end > _MOST_KEPT:
-            cut = end - CONTEXT
-            self._text = self._text[cut:]
-            self._start -= cut
-            self._sent -= cut
-            self._waiting = [(place - cut, item) for place, item in self._waiting]
-        held = len(self._text) - self._start
-        self._next_look = len(self._text) + held // 8 if held > _OFTEN else 0
-        return out
-
-    def put(self, item: T) -> list[str | T]:
-        """Add an item. Returns it at once, unless text before it is held: then a later call returns it."""
-        if not self.holding:
-            return [item]
-        self._waiting.append((len(self._text), item))
-        return []
-
-    def discard(self) -> None:
-        """Drop held text and the items behind it."""
-        self._text = self._text[: self._sent]
-        self._start = min(self._start, self._sent)
-        self._waiting.clear()
-        self._next_look = 0
-
-    def flush(self) -> list[str | T]:
-        """Release the rest, as if the text ended here."""
-        self._next_look = 0
-        if not self.holding:
-            return []
-        found, _ = self._look(self._text, self._start, True)
-        return self._release(merge(found), len(self._text))
-
-    def _release(self, spans: Sequence[Span], end: int) -> list[str | T]:
-        if end <= self._sent:
-            return []
-        if not spans and not self._waiting:
-            text, self._sent = self._text[self._sent : end], end
-            return [text]
-        out: list[str | T] = []
-        for span in spans:
-            if span.end <= self._sent:
-                continue
-            if span.start >= end:
-                break
-            self._copy(max(span.start, self._sent), out)
-            out.append(self._replace(self._text[span.start : span.end], span))
-            self._sent = span.end
-        self._copy(end, out)
-        return out
-
-    def _copy(self, end: int, out: list[str | T]) -> None:
-        """Release text up to ``end`` unchanged, with the items in between."""
-        while self._waiting and self._waiting[0][0] <= end:
-            place, item = self._waiting.pop(0)
-            if place > self._sent:
-                out.append(self._text[self._sent : place])
-                self._sent = place
-            out.append(item)
-        if end > self._sent:
-            out.append(self._text[self._sent : end])
-            self._sent = end
-
-
 class Redactor:
     """Redacts one text in pieces: ``feed`` each piece, ``flush`` at the end, and join the results.
 
@@ -152,35 +52,72 @@ class Redactor:
 
     def __init__(self, look: Look, replace: Replace) -> None:
         self._look, self._replace = look, replace
-        self._buffer: SpanBuffer[Never] = SpanBuffer(look, replace)
+        self._text = ""
+        self._start = 0  # matches that begin before this position are final
+        self._sent = 0  # text before this position is released; greater than _start only after a flush
+        self._next_look = 0
 
     def feed(self, text: str) -> str:
         """Add a piece, and return everything that is decided by now."""
-        return "".join(self._buffer.feed(text))
+        if not text:
+            return ""
+        self._text += text
+        if len(self._text) < self._next_look:
+            return ""
+        found, held = self._look(self._text, self._start, False)
+        spans, end = merge(found) if found else (), len(self._text) - held
+        for span in reversed(spans):
+            if span.start < end < span.end:
+                end = span.start
+        out = self._release(spans, end)
+        self._start = end
+        if end > _MOST_KEPT:
+            cut = end - CONTEXT
+            self._text = self._text[cut:]
+            self._start -= cut
+            self._sent -= cut
+        held = len(self._text) - self._start
+        self._next_look = len(self._text) + held // 8 if held > _OFTEN else 0
+        return out
 
     def flush(self) -> str:
         """Release the rest, as if the text ended here."""
-        return "".join(self._buffer.flush())
+        self._next_look = 0
+        if self._sent == len(self._text):
+            return ""
+        found, _ = self._look(self._text, self._start, True)
+        return self._release(merge(found), len(self._text))
+
+    def discard(self) -> None:
+        """Drop held text."""
+        self._text = self._text[: self._sent]
+        self._start = min(self._start, self._sent)
+        self._next_look = 0
+
+    def _release(self, spans: Sequence[Span], end: int) -> str:
+        out = ""
+        for span in spans:
+            if self._sent < span.end and span.start < end:
+                out += self._text[self._sent : span.start]
+                out += self._replace(self._text[span.start : span.end], span)
+                self._sent = span.end
+        if self._sent < end:
+            out += self._text[self._sent : end]
+            self._sent = end
+        return out
 
     def redact(self, text: str) -> str:
         """Redact a complete text, independent of the pieces fed."""
-        found, _ = self._look(text, 0, True)
-        out, place = "", 0
-        for span in merge(found):
-            out += text[place : span.start] + self._replace(text[span.start : span.end], span)
-            place = span.end
-        return out + text[place:] if place else text
+        return self.redact_pieces([text])[0]
 
     def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Redact adjacent texts: matches within one text, and matches that span several.
+        """Redact adjacent complete texts: matches within one text, and matches that span several.
 
         The replacement of a match is in the text in which the match begins.
         """
-        if len(pieces) < 2:
-            return [self.redact(piece) for piece in pieces]
         whole, edges = "".join(pieces), [0, *accumulate(map(len, pieces))]
         spans = list(self._look(whole, 0, True)[0])
-        for start, piece in zip(edges, pieces, strict=False):
+        for start, piece in zip(edges, pieces, strict=False) if len(pieces) > 1 else ():
             spans += [Span(start + s.start, start + s.end, s.label) for s in self._look(piece, 0, True)[0]]
         found = [(span, self._replace(whole[span.start : span.end], span)) for span in merge(spans)]
         redacted: list[str] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, cast
 
+from diarist.checks import function
 from diarist.exceptions import ConfigError, ModelAPIError, ModelError, described
 from diarist.messages import (
     Message,
@@ -72,6 +73,8 @@ class CompatRule:
             raise ConfigError(f"{owner} does nothing: give fix or apply_to_prompt")
         if (self.fix is None) != (not self.error_patterns):
             raise ConfigError(f"{owner}: give both fix and error_patterns, or neither")
+        function(owner, "fix", self.fix)
+        function(owner, "apply_to_prompt", self.apply_to_prompt)
         if not isinstance(self.error_patterns, list | tuple):
             raise ConfigError(f"{owner}: error_patterns must be a list of patterns, not {self.error_patterns!r}")
         compiled: list[re.Pattern[str]] = []
@@ -283,6 +286,8 @@ class ProviderHistoryCompat(Processor[Any]):
     """
 
     def __init__(self, *, additional_rules: Sequence[CompatRule] = ()) -> None:
+        if not isinstance(cast(Any, additional_rules), list | tuple):
+            raise ConfigError(f"additional_rules must be a list of CompatRule, not {additional_rules!r}")
         self.rules: tuple[CompatRule, ...] = (*BUILT_IN_RULES, *additional_rules)
         names: set[str] = set()
         for rule in self.rules:
