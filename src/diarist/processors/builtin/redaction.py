@@ -193,8 +193,9 @@ class RedactingStream:
             case TextEnd() | ReasoningEnd():
                 running = self._text if isinstance(chunk, TextEnd) else self._reasoning
                 out = running.flush()
-                changed, running.changed = running.changed, False
-                return [*out, self._block(chunk, changed=changed)]
+                if running.changed:
+                    running.changed, chunk = False, changed_end(chunk)
+                return [*out, self._block(chunk)]
             case TextStart() | ReasoningStart():
                 return (self._block(chunk),)
             case StepStart():
@@ -213,19 +214,16 @@ class RedactingStream:
         """Release everything that is held, as if the texts ended here."""
         return [*self._text.flush(), *self._reasoning.flush()]
 
-    def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd, *, changed: bool = False) -> Chunk:
-        """Redact the data of a block's start or end. Drops the data if the block's text was ``changed``."""
-        data = given = chunk.payload.provider_data
-        if changed and isinstance(chunk, TextEnd):
-            data = provider_identity(given)
-        data = self.redact_provider_data(data)
-        if data is given and not (changed and isinstance(chunk, ReasoningEnd)):
+    def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd) -> Chunk:
+        """Redact the data of a block's start or end. Reasoning with changed data loses its signature."""
+        given = chunk.payload.provider_data
+        data = self.redact_provider_data(given)
+        if data is given:
             return chunk
-        chunk = copy(chunk)
         if isinstance(chunk, ReasoningEnd):
-            chunk.payload = replace(chunk.payload, signature=None, provider_data=None)
-        else:
-            chunk.payload = replace(chunk.payload, provider_data=data)
+            return changed_end(chunk)
+        chunk = copy(chunk)
+        chunk.payload = replace(chunk.payload, provider_data=data)
         return chunk
 
     def _is_clean(self, written: str) -> bool:
@@ -277,6 +275,14 @@ class _Running:
 
     def _delta(self, text: str) -> list[Chunk]:
         return [self._kind(payload=TextPayload(text=text, id=self._id))] if text else []
+
+
+def changed_end(chunk: TextEnd | ReasoningEnd) -> TextEnd | ReasoningEnd:
+    """Return the end of a block whose text was changed, without data about the old text: a signature, or citations."""
+    if isinstance(chunk, ReasoningEnd):
+        return replace(chunk, payload=replace(chunk.payload, signature=None, provider=None, provider_data=None))
+    data = provider_identity(chunk.payload.provider_data)
+    return replace(chunk, payload=replace(chunk.payload, provider_data=data))
 
 
 def provider_identity(data: dict[str, Json] | None) -> dict[str, Json] | None:
