@@ -218,6 +218,18 @@ class Announce(Processor[Any]):
         return [args.part, DataChunk("data-mark", args.part.payload.text, transient=True)]
 
 
+async def test_other_chunks_keep_their_order() -> None:
+    pieces = ["one ", "two@", "three", " four"]
+    agent = Agent(model=ScriptedModel(pieces), output_processors=[Announce(), RegexFilter()])
+    told = ""
+    for chunk in await collect(agent.stream("?")):
+        if chunk.type == "text-delta":
+            told += chunk.payload.text
+        elif isinstance(chunk, DataChunk):
+            told += "|"
+    assert told == "one |two@|three| four|"
+
+
 async def test_a_chunk_inside_a_match_does_not_hide_it() -> None:
     agent = Agent(model=ScriptedModel(["ada@", "example.org", "."]), output_processors=[Announce(), RegexFilter()])
     chunks = await collect(agent.stream("?"))

@@ -30,7 +30,7 @@ from diarist.chunks import (
     ToolResultChunk,
 )
 from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, new_id
-from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span
+from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span, SpanBuffer
 
 T = TypeVar("T")
 
@@ -48,11 +48,11 @@ _FIXED_FIELDS = {"kind", "media_type", "state", "type"}
 class RedactingStream:
     """Redacts one run: its chunks in order, and its messages.
 
-    Text and reasoning are held while a match may still be open. Data, sources and files may overtake held text. The end
-    of a block and tool calls release it; if a match continues in the step's next block (text with citations has several
-    blocks), its rest is redacted there. The deltas of a tool call's arguments are dropped, because a match in them may
-    contain escapes; the arguments are searched when they are complete. Changed reasoning loses its signature, which
-    would be invalid. Changed text keeps only the provider and id of its provider data.
+    Text and reasoning are held while a match may still be open. Later chunks wait behind them, so the order stays the
+    same. The end of a block releases everything; if a match continues in the step's next block (text with citations
+    has several blocks), its rest is redacted there. The deltas of a tool call's arguments are dropped, because a match
+    in them may contain escapes; the arguments are searched when they are complete. Changed reasoning loses its
+    signature, which would be invalid. Changed text keeps only the provider and id of its provider data.
 
     Args:
         look: Finds matches.
@@ -183,8 +183,8 @@ class RedactingStream:
         """
         if of is not self._of:
             self._of = of
-            self._text.redactor.discard()
-            self._reasoning.redactor.discard()
+            self._text.buffer.discard()
+            self._reasoning.buffer.discard()
         if isinstance(chunk, TextDelta):  # nearly all chunks
             return self._text.feed(chunk)
         match chunk:
@@ -197,7 +197,7 @@ class RedactingStream:
                     running.changed, chunk = False, changed_end(chunk)
                 return [*out, self._block(chunk)]
             case TextStart() | ReasoningStart():
-                return (self._block(chunk),)
+                return self._in_order(self._block(chunk))
             case StepStart():
                 self._begin_step()
                 return (chunk,)
@@ -208,11 +208,18 @@ class RedactingStream:
             case ToolCallChunk() | ToolApprovalChunk() | ToolResultChunk() | ToolErrorChunk():
                 return [*self._flushed(), self._other(chunk)]
             case _:
-                return (self._other(chunk),)
+                return self._in_order(self._other(chunk))
 
     def _flushed(self) -> list[Chunk]:
         """Release everything that is held, as if the texts ended here."""
         return [*self._text.flush(), *self._reasoning.flush()]
+
+    def _in_order(self, chunk: Chunk) -> list[Chunk]:
+        """Return a finished chunk, or queue it behind held text."""
+        for running in (self._text, self._reasoning):
+            if running.buffer.holding:
+                return running.chunks(running.buffer.put(chunk))
+        return [chunk]
 
     def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd) -> Chunk:
         """Redact the data of a block's start or end. Reasoning with changed data loses its signature."""
@@ -257,7 +264,7 @@ class _Running:
         self._replace = replace
         self._id = ""
         self.changed = False
-        self.redactor = Redactor(look, self._replaced)
+        self.buffer: SpanBuffer[Chunk] = SpanBuffer(look, self._replaced)
 
     def _replaced(self, matched: str, span: Span) -> str:
         replaced = self._replace(matched, span)
@@ -267,14 +274,25 @@ class _Running:
     def feed(self, chunk: TextDelta | ReasoningDelta) -> Sequence[Chunk]:
         payload = chunk.payload
         self._id = payload.id
-        text = self.redactor.feed(payload.text)
-        return (chunk,) if text == payload.text else self._delta(text)
+        out = self.buffer.feed(payload.text)
+        if len(out) == 1 and out[0] == payload.text:
+            return (chunk,)
+        return self.chunks(out)
 
     def flush(self) -> list[Chunk]:
-        return self._delta(self.redactor.flush())
+        return self.chunks(self.buffer.flush())
 
-    def _delta(self, text: str) -> list[Chunk]:
-        return [self._kind(payload=TextPayload(text=text, id=self._id))] if text else []
+    def chunks(self, out: Sequence[str | Chunk]) -> list[Chunk]:
+        """Turn the buffer's output into chunks, adjacent texts into one delta."""
+        chunks: list[Chunk] = []
+        for item in out:
+            if not isinstance(item, str):
+                chunks.append(item)
+            elif chunks and isinstance(last := chunks[-1], TextDelta | ReasoningDelta):
+                last.payload = replace(last.payload, text=last.payload.text + item)
+            elif item:
+                chunks.append(self._kind(payload=TextPayload(text=item, id=self._id)))
+        return chunks
 
 
 def changed_end(chunk: TextEnd | ReasoningEnd) -> TextEnd | ReasoningEnd:
