@@ -105,7 +105,7 @@ async def test_a_made_up_tool_and_its_id(make: Make, secret: str, tmp_path: Path
     for call in calls:
         assert call.name.replace("_", "").replace("-", "").isalnum(), "a name that providers take back"
         own = [chunk for chunk in chunks if getattr(chunk_of(chunk), "tool_call_id", "") == call.call_id]
-        assert types(own) == ["tool-call-input-streaming-start", "tool-call-delta", "tool-call", "tool-error"]
+        assert types(own) == ["tool-call-input-streaming-start", "tool-call", "tool-error"]
 
 
 def chunk_of(chunk: Chunk) -> Any:

@@ -9,7 +9,7 @@ from diarist.memory.observational.processor import TAG, DiaryProcessor, DiaryPro
 from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.processors.base import (
-    APIErrorHookResult,
+    APIErrorResult,
     InputStepHookResult,
     ProcessAPIErrorArgs,
     ProcessInputArgs,
@@ -48,5 +48,5 @@ class ReadOnlyDiary(DiaryProcessor):
             self._compose(state.memory, asked, asked.sent, await self._tails(state.memory))
         return self._add_diary(args)
 
-    async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
+    async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
         """Do nothing: making room in the prompt would need an observation."""

@@ -327,9 +327,6 @@ InputStepHookResult = MessageList | list[Message] | InputStepResult | None
 LLMRequestHookResult = Prompt | LLMRequestResult | None
 StreamHookResult = Chunk | Sequence[Chunk] | Drop | None
 OutputHookResult = MessageList | list[Message] | None
-APIErrorHookResult = APIErrorResult | None
-ToolCallHookResult = ToolCallResult | None
-ToolResultHookResult = ToolResultResult | None
 
 
 class Processor(Generic[D, S]):
@@ -424,13 +421,13 @@ class Processor(Generic[D, S]):
     def process_llm_response(self, args: ProcessLLMResponseArgs[D, S]) -> MaybeAwaitable[None]:
         """Observe the complete response, or write it to a cache. Called before any processor changes it."""
 
-    def process_api_error(self, args: ProcessAPIErrorArgs[D, S]) -> MaybeAwaitable[APIErrorHookResult]:
+    def process_api_error(self, args: ProcessAPIErrorArgs[D, S]) -> MaybeAwaitable[APIErrorResult | None]:
         """Repair the messages and ask for a retry. Called after a failed model call."""
 
-    def process_tool_call(self, args: ProcessToolCallArgs[D, S]) -> MaybeAwaitable[ToolCallHookResult]:
+    def process_tool_call(self, args: ProcessToolCallArgs[D, S]) -> MaybeAwaitable[ToolCallResult | None]:
         """Change a tool's arguments, answer for it, or refuse the call. Called before the tool runs."""
 
-    def process_tool_result(self, args: ProcessToolResultArgs[D, S]) -> MaybeAwaitable[ToolResultHookResult]:
+    def process_tool_result(self, args: ProcessToolResultArgs[D, S]) -> MaybeAwaitable[ToolResultResult | None]:
         """Change a tool's result. Called after the tool ran."""
 
     def process_output_step(self, args: ProcessOutputStepArgs[D, S]) -> MaybeAwaitable[OutputHookResult]:

@@ -122,7 +122,9 @@ _CONTENT = ("id", "role", "parts", "created_at", "metadata", "sent")
 
 
 def _only(result: Any, *allowed: str) -> dict[str, Any]:
-    """Return a copy of the result. Raises BadHookResult if it is not a dict, or has keys that are not allowed."""
+    """Return a copy of the result, empty for None. Raises BadHookResult for any other type or key."""
+    if result is None:
+        return {}
     listed = f"a dict of {', '.join(sorted(allowed))}"
     if not isinstance(result, dict):
         raise wrong_type(result, f"allowed: None, {listed}")
@@ -315,8 +317,6 @@ class OnError(HookCall):
         )
 
     def take(self, result: Any) -> bool:
-        if result is None:
-            return False
         values = _only(result, "retry", "delay")
         delay = values.get("delay") or 0.0
         if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
@@ -357,8 +357,6 @@ class OnToolResult(_OnTool):
         return base.ProcessToolResultArgs(**common, call=self.call, tool=self.tool, step_number=self.step or 0)
 
     def take(self, result: Any) -> bool:
-        if result is None:
-            return False
         values = _only(result, "result", "error")
         if "error" in values:
             self.call.state, self.call.result = "error", _text(values, "error")
@@ -391,8 +389,6 @@ class OnToolCall(_OnTool):
         )
 
     def take(self, result: Any) -> bool:
-        if result is None:
-            return False
         values = _only(result, "args", "result", "deny")
         if "args" in values:
             if not isinstance(values["args"], dict):

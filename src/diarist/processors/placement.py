@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from types import FunctionType
 from typing import Any, cast
 
 from diarist.exceptions import ConfigError
@@ -33,8 +32,7 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
     """Return the processors of a list.
 
     Raises ConfigError for an object that is no processor, two processors with the same id, two that store the run, a
-    misspelt hook, a hook with other parameters than ``args``, a hook that is set on an object, or an unknown
-    ``on_error``.
+    misspelt hook, a hook that is set on an object, or an unknown ``on_error``.
     """
     seen: set[str] = set()
     for processor in processors:
@@ -61,11 +59,6 @@ def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
             name, meant = misspelt
             raise ConfigError(
                 f"{who} has a method {name}, which is no hook; is {meant} meant? If not, give it another name"
-            )
-        if uncallable := _uncallable(type(processor)):
-            hook, parameters = uncallable
-            raise ConfigError(
-                f"{list_name}: {hook} of processor {processor.id!r} must take one argument, args, not {parameters}"
             )
     if len(storing := [repr(processor.id) for processor in leaves(processors) if processor.stores_run]) > 1:
         raise ConfigError(
@@ -128,21 +121,4 @@ def _misspelt(kind: type[Processor[Any]]) -> tuple[str, str] | None:
             continue
         if found := get_close_matches(name.removeprefix("process_"), short, n=1, cutoff=_SO_CLOSE):
             return name, short[found[0]]
-    return None
-
-
-@lru_cache(maxsize=512)
-def _uncallable(kind: type[Processor[Any]]) -> tuple[str, str] | None:
-    """Return a hook that cannot be called with one argument, and its parameters; None if there is none."""
-    for hook in HOOKS:
-        own = inspect.getattr_static(kind, hook)
-        if own is getattr(Processor, hook) or not isinstance(own, FunctionType | staticmethod):
-            continue
-        signature = inspect.signature(getattr(kind, hook), follow_wrapped=False)
-        own_object = () if isinstance(own, staticmethod) else (None,)
-        try:
-            signature.bind(*own_object, None)
-        except TypeError:
-            parameters = list(signature.parameters.values())[len(own_object) :]
-            return hook, str(signature.replace(parameters=parameters, return_annotation=signature.empty))
     return None

@@ -164,23 +164,16 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Redact a complete text, independent of the pieces fed."""
-        found, _ = self._look(text, 0, True)
-        out, place = "", 0
-        for span in merge(found):
-            out += text[place : span.start] + self._replace(text[span.start : span.end], span)
-            place = span.end
-        return out + text[place:] if place else text
+        return self.redact_pieces([text])[0]
 
     def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
         """Redact adjacent texts: matches within one text, and matches that span several.
 
         The replacement of a match is in the text in which the match begins.
         """
-        if len(pieces) < 2:
-            return [self.redact(piece) for piece in pieces]
         whole, edges = "".join(pieces), [0, *accumulate(map(len, pieces))]
         spans = list(self._look(whole, 0, True)[0])
-        for start, piece in zip(edges, pieces, strict=False):
+        for start, piece in zip(edges, pieces, strict=False) if len(pieces) > 1 else ():
             spans += [Span(start + s.start, start + s.end, s.label) for s in self._look(piece, 0, True)[0]]
         found = [(span, self._replace(whole[span.start : span.end], span)) for span in merge(spans)]
         redacted: list[str] = []

@@ -23,7 +23,6 @@ from diarist.messages import (
 )
 from diarist.processors import CompatRule, ProviderHistoryCompat
 from diarist.processors.builtin.provider_history_compat import (
-    MAX_ID_LENGTH,
     drop_orphaned_item_ids,
     repair_tool_ids,
     strip_empty_for_anthropic,
@@ -123,19 +122,6 @@ def test_repaired_ids_are_valid_and_never_collide(ids: list[str]) -> None:
     assert [[a == b for b in ids] for a in ids] == [[a == b for b in after] for a in after]
 
 
-@given(st.text(max_size=80))
-def test_a_repaired_id_is_unique(old: str) -> None:
-    messages = history(old)
-    repair_tool_ids(messages)
-    new = messages[1].tool_parts[0].call_id
-    crafted = history(old, new)  # another call uses the repaired id already
-    repair_tool_ids(crafted)
-    first, second = (part.call_id for part in crafted[1].tool_parts)
-    assert second == new
-    assert (first == second) == (old == new)
-    assert len(new) <= max(MAX_ID_LENGTH, len(old))
-
-
 @given(IDS)
 def test_repaired_ids_are_stable(ids: list[str]) -> None:
     one, two = history(*ids), history(*reversed(ids))
@@ -177,16 +163,10 @@ async def test_a_custom_repair_sees_the_stored_messages() -> None:
     assert "snowman" in model.requests[1].text
 
 
-@pytest.mark.parametrize(
-    ("rule", "complaint"),
-    [
-        (CompatRule(name="rude", apply_to_prompt=lambda prompt, model: 1 / 0), "'rude' failed"),  # type: ignore[arg-type]
-        (CompatRule(name="odd", apply_to_prompt=lambda prompt, model: "text"), "'odd' returned str"),  # type: ignore[arg-type]
-    ],
-)
-async def test_a_failing_prompt_rule_is_named(rule: CompatRule, complaint: str) -> None:
+async def test_a_failing_prompt_rule_is_named() -> None:
+    rule = CompatRule(name="rude", apply_to_prompt=lambda prompt, model: 1 / 0)  # type: ignore[arg-type,return-value]
     agent = Agent(model=scripted("x"), processors=[ProviderHistoryCompat(additional_rules=[rule])])
-    with pytest.raises(ProcessorError, match=complaint) as caught:
+    with pytest.raises(ProcessorError, match="'rude' failed: ZeroDivisionError") as caught:
         await agent.generate("hi")
     assert (caught.value.processor_id, caught.value.hook) == ("provider-history-compat", "process_llm_request")
 
@@ -195,28 +175,28 @@ def _boom(messages: list[Message]) -> bool:
     raise RuntimeError("broken rule")
 
 
-@pytest.mark.parametrize(
-    ("fix", "complaint"),
-    [
-        (_boom, "broken rule"),
-        (lambda messages: None, "returned NoneType"),
-        (lambda messages: True, "repaired the history again"),
-    ],
-)
-async def test_a_failing_or_looping_error_rule_is_named(fix: Any, complaint: str) -> None:
-    refusals = [BadRequestError("nope", status=400) for _ in range(5)]
-    rule = CompatRule(name="mine", error_patterns=["nope"], fix=fix)
-    model = ScriptedModel(*refusals)
-    agent = Agent(model=model, processors=[ProviderHistoryCompat(additional_rules=[rule])])
-    with pytest.raises(ProcessorError, match=f"'mine'.*{complaint}"):
+async def test_a_failing_error_rule_is_named() -> None:
+    rule = CompatRule(name="mine", error_patterns=["nope"], fix=_boom)
+    agent = Agent(
+        model=ScriptedModel(BadRequestError("nope", status=400)),
+        processors=[ProviderHistoryCompat(additional_rules=[rule])],
+    )
+    with pytest.raises(ProcessorError, match=r"'mine' failed.*broken rule"):
         await agent.generate("hi")
-    assert len(model.requests) <= 2
+
+
+async def test_a_rule_repairs_once_per_step() -> None:
+    rule = CompatRule(name="mine", error_patterns=["nope"], fix=lambda messages: True)
+    model = ScriptedModel(*(BadRequestError("nope", status=400) for _ in range(5)))
+    agent = Agent(model=model, processors=[ProviderHistoryCompat(additional_rules=[rule])])
+    with pytest.raises(BadRequestError, match="nope"):
+        await agent.generate("hi")
+    assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: CompatRule(name=""), "needs a name"),
         (lambda: CompatRule(name="x"), "does nothing"),
         (lambda: CompatRule(name="x", fix=_boom), "give both fix and error_patterns"),
         (

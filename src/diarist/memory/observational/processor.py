@@ -19,7 +19,7 @@ from diarist.memory.run_recorder import RunRecorder
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message, SentBlock, utc_now
 from diarist.processors.base import (
-    APIErrorHookResult,
+    APIErrorResult,
     InputStepHookResult,
     ProcessAPIErrorArgs,
     ProcessInputArgs,
@@ -235,7 +235,7 @@ class DiaryProcessor(Processor[Any]):
                 )
             )
 
-    async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorHookResult:
+    async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
         """Make room if the prompt is too long for the provider: first by observing, then by a shorter window for this
         run only."""
         state: DiaryProcessorState = args.state

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from diarist.checks import function
-from diarist.exceptions import ConfigError, ModelAPIError, ModelError, ProcessorError, ProcessorResultError, described
+from diarist.exceptions import ConfigError, ModelAPIError, ModelError, described
 from diarist.messages import (
     Message,
     Prompt,
@@ -24,7 +24,6 @@ from diarist.messages import (
 )
 from diarist.models.base import Model
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
-from diarist.processors.hooks import BadHookResult, wrong_type
 
 logger = logging.getLogger("diarist")
 
@@ -69,8 +68,6 @@ class CompatRule:
     _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ConfigError("a compatibility rule needs a name")
         owner = f"compatibility rule {self.name!r}"
         if self.fix is None and self.apply_to_prompt is None:
             raise ConfigError(f"{owner} does nothing: give fix or apply_to_prompt")
@@ -159,22 +156,14 @@ def repair_tool_ids(messages: list[Message]) -> bool:
     The new id ends with a hash of the old id. So equal ids stay equal, different ids stay different, and a call gets
     the same id in every run. Call and result are one part, so both change.
     """
-    parts = [part for message in messages for part in message.tool_parts]
-    known = {part.call_id for part in parts}
-    refused = sorted(old for old in known if not old or re.search(r"[^a-zA-Z0-9_-]", old))
-    taken = known - set(refused)
-    renamed: dict[str, str] = {}
-    for old in refused:
-        kept = re.sub(r"[^a-zA-Z0-9_-]", "_", old)[: MAX_ID_LENGTH - 13] or "call"
-        new, salt = "", 0
-        while not new or new in taken:
-            digest = sha256(f"{salt or ''}\0{old}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-            new, salt = f"{kept}_{digest}", salt + 1
-        taken.add(new)
-        renamed[old] = new
-    for part in parts:
-        part.call_id = renamed.get(part.call_id, part.call_id)
-    return bool(renamed)
+    refused = [
+        part for message in messages for part in message.tool_parts if not re.fullmatch(r"[a-zA-Z0-9_-]+", part.call_id)
+    ]
+    for part in refused:
+        kept = re.sub(r"[^a-zA-Z0-9_-]", "_", part.call_id)[: MAX_ID_LENGTH - 13] or "call"
+        digest = sha256(f"\0{part.call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        part.call_id = f"{kept}_{digest}"
+    return bool(refused)
 
 
 def strip_for_cerebras(prompt: Prompt, model: Model) -> Prompt | None:
@@ -313,61 +302,42 @@ class ProviderHistoryCompat(Processor[Any]):
         return set()
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
-        """Apply the rules to the prompt.
-
-        Raises:
-            ProcessorError: A rule raised an exception; the error names the rule.
-            ProcessorResultError: A rule returned neither a ``Prompt`` nor None.
-        """
+        """Apply the rules to the prompt. Raises ProcessorError, which names the rule, if a rule raises an exception."""
         prompt = args.prompt
         for rule in self.rules:
-            if rule.apply_to_prompt is None:
-                continue
-            with self._naming(rule, "process_llm_request", args.step_number):
-                changed = rule.apply_to_prompt(prompt, args.model)
-                if not isinstance(cast(Any, changed), Prompt | None):
-                    raise wrong_type(changed, "allowed: a Prompt or None")
-            if changed is not None:
-                logger.debug("compatibility rule %s changed the prompt for %s", rule.name, args.model.id)
-                prompt = changed
+            if rule.apply_to_prompt is not None:
+                with _naming(rule):
+                    changed = rule.apply_to_prompt(prompt, args.model)
+                if changed is not None:
+                    logger.debug("compatibility rule %s changed the prompt for %s", rule.name, args.model.id)
+                    prompt = changed
         return None if prompt is args.prompt else prompt
 
     def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
         """Repair the messages that the provider refused, and request a retry; once per rule and step.
 
-        Raises:
-            ProcessorError: A rule raised an exception, or repaired something again after the provider refused the
-                retry; the error names the rule.
-            ProcessorResultError: ``fix`` did not return a bool.
+        Raises ProcessorError, which names the rule, if a rule raises an exception.
         """
         repaired = False
         for rule in self.rules:
-            if rule.fix is None or not rule.matches(args.error):
+            tried = (args.step_number, rule.name)
+            if rule.fix is None or tried in args.state or not rule.matches(args.error):
                 continue
-            key = (args.step_number, rule.name)
-            with self._naming(rule, "process_api_error", args.step_number):
+            args.state.add(tried)
+            with _naming(rule):
                 changed = rule.fix(args.message_list.all)
-                if not isinstance(cast(Any, changed), bool):
-                    raise wrong_type(changed, "allowed: True or False")
-                if changed and key in args.state:
-                    raise RuntimeError(
-                        "it repaired the history again, but the provider still refuses it"
-                    ) from args.error
-            if not changed:
-                continue
-            args.state.add(key)
-            logger.info("compatibility rule %s repaired the history of %s", rule.name, args.thread_id or "this call")
-            repaired = True
+            if changed:
+                logger.info(
+                    "compatibility rule %s repaired the history of %s", rule.name, args.thread_id or "this call"
+                )
+                repaired = True
         return {"retry": True} if repaired else None
 
-    @contextmanager
-    def _naming(self, rule: CompatRule, hook: str, step: int) -> Generator[None]:
-        """Add rule, hook and step to errors of the block."""
-        try:
-            yield
-        except BadHookResult as error:
-            message = f"compatibility rule {rule.name!r} returned {error} ({hook}, step {step})"
-            raise ProcessorResultError(message, processor_id=self.id, hook=hook, step=step) from error
-        except Exception as error:
-            message = f"compatibility rule {rule.name!r} failed in {hook} at step {step}: {described(error)}"
-            raise ProcessorError(message, processor_id=self.id, hook=hook, step=step) from error
+
+@contextmanager
+def _naming(rule: CompatRule) -> Generator[None]:
+    """Name the rule in errors of the block."""
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"compatibility rule {rule.name!r} failed: {described(error)}") from error

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
 from diarist.chunks import (
@@ -27,13 +26,10 @@ from diarist.chunks import (
     ToolCallChunk,
     ToolErrorChunk,
     ToolInputDelta,
-    ToolInputDeltaPayload,
     ToolInputStart,
     ToolResultChunk,
 )
-from diarist.encoding import dumps
 from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, new_id
-from diarist.processors.base import MaybeAwaitable, Processor, ProcessorArgs, ProcessOutputResultArgs
 from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span, SpanBuffer
 
 T = TypeVar("T")
@@ -54,9 +50,9 @@ class RedactingStream:
 
     Text and reasoning are held while a match may still be open. Later chunks wait behind them, so the order stays the
     same. The end of a block releases everything; if a match continues in the step's next block (text with citations
-    has several blocks), its rest is redacted there. A tool call's arguments are searched when they are complete,
-    because a match may contain escapes; their deltas wait until then. Changed reasoning loses its signature, which
-    would be invalid. Changed text keeps only the provider and id of its provider data.
+    has several blocks), its rest is redacted there. The deltas of a tool call's arguments are dropped, because a match
+    in them may contain escapes; the arguments are searched when they are complete. Changed reasoning loses its
+    signature, which would be invalid. Changed text keeps only the provider and id of its provider data.
 
     Args:
         look: Finds matches.
@@ -85,7 +81,6 @@ class RedactingStream:
     def _begin_step(self) -> None:
         self._text = _Running(TextDelta, self._look, self._replace)
         self._reasoning = _Running(ReasoningDelta, self._look, self._replace)
-        self._inputs: dict[str, list[ToolInputDelta]] = {}
 
     # -- complete values
 
@@ -190,7 +185,6 @@ class RedactingStream:
             self._of = of
             self._text.buffer.discard()
             self._reasoning.buffer.discard()
-            self._inputs.clear()
         if isinstance(chunk, TextDelta):  # nearly all chunks
             return self._text.feed(chunk)
         match chunk:
@@ -199,21 +193,18 @@ class RedactingStream:
             case TextEnd() | ReasoningEnd():
                 running = self._text if isinstance(chunk, TextEnd) else self._reasoning
                 out = running.flush()
-                changed, running.changed = running.changed, False
-                return [*out, self._block(chunk, changed=changed)]
+                if running.changed:
+                    running.changed, chunk = False, changed_end(chunk)
+                return [*out, self._block(chunk)]
             case TextStart() | ReasoningStart():
                 return self._in_order(self._block(chunk))
             case StepStart():
                 self._begin_step()
                 return (chunk,)
             case StepFinish() | Finish():
-                self._inputs.clear()
                 return [*self._flushed(), chunk]
             case ToolInputDelta() if self._tools:
-                self._inputs.setdefault(chunk.payload.tool_call_id, []).append(chunk)
                 return ()
-            case ToolCallChunk() if self._tools:
-                return [*self._flushed(), *self._call(chunk)]
             case ToolCallChunk() | ToolApprovalChunk() | ToolResultChunk() | ToolErrorChunk():
                 return [*self._flushed(), self._other(chunk)]
             case _:
@@ -230,35 +221,17 @@ class RedactingStream:
                 return running.chunks(running.buffer.put(chunk))
         return [chunk]
 
-    def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd, *, changed: bool = False) -> Chunk:
-        """Redact the data of a block's start or end. Drops the data if the block's text was ``changed``."""
-        data = given = chunk.payload.provider_data
-        if changed and isinstance(chunk, TextEnd):
-            data = provider_identity(given)
-        data = self.redact_provider_data(data)
-        if data is given and not (changed and isinstance(chunk, ReasoningEnd)):
+    def _block(self, chunk: TextStart | TextEnd | ReasoningStart | ReasoningEnd) -> Chunk:
+        """Redact the data of a block's start or end. Reasoning with changed data loses its signature."""
+        given = chunk.payload.provider_data
+        data = self.redact_provider_data(given)
+        if data is given:
             return chunk
-        chunk = copy(chunk)
         if isinstance(chunk, ReasoningEnd):
-            chunk.payload = replace(chunk.payload, signature=None, provider_data=None)
-        else:
-            chunk.payload = replace(chunk.payload, provider_data=data)
+            return changed_end(chunk)
+        chunk = copy(chunk)
+        chunk.payload = replace(chunk.payload, provider_data=data)
         return chunk
-
-    def _call(self, chunk: ToolCallChunk) -> list[Chunk]:
-        """Return the held deltas and the call, unchanged or with redacted arguments."""
-        call = chunk.payload
-        deltas = self._inputs.pop(call.tool_call_id, [])
-        written = "".join(delta.payload.args_text_delta for delta in deltas)
-        redacted = self._fields(call)
-        if redacted is call and self._is_clean(written):
-            return [*deltas, chunk]
-        text = self.redact(dumps(redacted.args).decode())
-        out: list[Chunk] = []
-        if deltas and not call.args_error:  # invalid JSON cannot be redacted reliably, so it is left out
-            payload = ToolInputDeltaPayload(tool_call_id=redacted.tool_call_id, args_text_delta=text)
-            out.append(replace(deltas[0], payload=payload))
-        return [*out, replace(chunk, payload=redacted)]
 
     def _is_clean(self, written: str) -> bool:
         """Return True if JSON text has no match, both as written and with its escapes resolved."""
@@ -277,59 +250,6 @@ class RedactingStream:
                 chunk = copy(chunk)
                 chunk.payload = cast(Any, payload)
         return chunk
-
-
-@dataclass(slots=True, kw_only=True)
-class RedactingState:
-    """State of one run.
-
-    Attributes:
-        streams: A ``RedactingStream`` per place, such as ``"output"``.
-        reported: The places and labels that were reported.
-    """
-
-    streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
-    reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-
-
-class Redacting(Processor[Any], ABC):
-    """Base class of processors that redact a run.
-
-    Attributes:
-        answer: Name of the place of the answer.
-        tools: False leaves tool calls and results unchanged.
-    """
-
-    process_data_parts = True
-    answer: str = "output"
-    strategy: Any
-    tools: bool
-
-    @abstractmethod
-    def matching(self, args: ProcessorArgs[Any]) -> Look:
-        """Return the function that finds matches in this run's texts."""
-
-    @abstractmethod
-    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str) -> str:
-        """Return the replacement of a match. Raises ProcessorAbort to block."""
-
-    def stream(self, args: ProcessorArgs[Any], where: str) -> RedactingStream:
-        """Return the run's ``RedactingStream`` for one place."""
-        state: RedactingState = args.state
-        stream = state.streams.get(where)
-        if stream is None:
-
-            def replace(matched: str, span: Span) -> str:
-                return self.decide(args, matched, span.label, where)
-
-            stream = state.streams[where] = RedactingStream(
-                self.matching(args), replace, tools=self.tools, tool_names=lambda: args.context.tool_names
-            )
-        return stream
-
-    def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> MaybeAwaitable[list[Message] | None]:
-        """Redact the finished messages again, since other processors may have changed them."""
-        return None if self.strategy == "warn" else self.stream(args, self.answer).redact_messages(args.messages)
 
 
 class _Running:
@@ -373,6 +293,14 @@ class _Running:
             elif item:
                 chunks.append(self._kind(payload=TextPayload(text=item, id=self._id)))
         return chunks
+
+
+def changed_end(chunk: TextEnd | ReasoningEnd) -> TextEnd | ReasoningEnd:
+    """Return the end of a block whose text was changed, without data about the old text: a signature, or citations."""
+    if isinstance(chunk, ReasoningEnd):
+        return replace(chunk, payload=replace(chunk.payload, signature=None, provider=None, provider_data=None))
+    data = provider_identity(chunk.payload.provider_data)
+    return replace(chunk, payload=replace(chunk.payload, provider_data=data))
 
 
 def provider_identity(data: dict[str, Json] | None) -> dict[str, Json] | None:

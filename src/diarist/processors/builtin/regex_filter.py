@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from diarist.checks import flags, one_of, text_list, texts
+from diarist.checks import one_of, text_list, texts
 from diarist.exceptions import ConfigError
-from diarist.messages import Message
-from diarist.processors.base import (
-    MaybeAwaitable,
-    ProcessInputArgs,
-    ProcessorArgs,
-    ProcessOutputResultArgs,
-    ProcessOutputStreamArgs,
-    ProcessToolResultArgs,
-    StreamHookResult,
-    ToolResultResult,
-)
-from diarist.processors.builtin.redaction import Redacting, RedactingState
+from diarist.processors.base import ProcessInputArgs, ProcessorArgs
+from diarist.processors.guardrails.redacting_guard import RedactingGuard
 from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look
-
-logger = logging.getLogger("diarist")
 
 Strategy = Literal["block", "redact", "warn"]
 Phase = Literal["input", "output"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RegexFilter(Redacting):
+class RegexFilter(RedactingGuard):
     """Finds patterns in the input and the output.
 
     A match is found even if it is split across chunks: no part of it reaches the client, the result, the storage or a
@@ -59,22 +46,22 @@ class RegexFilter(Redacting):
         Agent(model="openai/gpt-5-mini", input_processors=[guard], output_processors=[guard])
     """
 
+    strategies = ("block", "redact", "warn")
+    data_type = ""
     edits_in_place = False
-    answer = "answer"
 
     presets: Sequence[str] = field(default=("pii", "secrets", "urls"), kw_only=False)
     patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]] = ()
     strategy: Strategy = "redact"
     replacement: str = "[{label}]"
     phases: Sequence[Phase] = ("input", "output")
-    tools: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         texts("RegexFilter", replacement=self.replacement)
-        flags("RegexFilter", tools=self.tools)
-        one_of("RegexFilter", "strategy", self.strategy, ("block", "redact", "warn"))
         for phase in text_list("RegexFilter", "phases", self.phases):
             one_of("RegexFilter", "phases", phase, ("input", "output"))
+        self.on_output = "output" in self.phases
         rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
         for preset in text_list("RegexFilter", "presets", self.presets):
             one_of("RegexFilter", "presets", preset, tuple(PRESETS))
@@ -89,11 +76,11 @@ class RegexFilter(Redacting):
             raise ConfigError("RegexFilter: presets and patterns are both empty; give at least one")
         self._patterns = PatternSet(rules, option="RegexFilter: patterns")
 
-    def create_state(self) -> RedactingState:
-        return RedactingState()
-
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         return self._patterns.look
+
+    def replaced(self, matched: str, label: str) -> str:
+        return self.replacement.replace("{label}", label.upper())
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Filter the call's own messages; messages from memory were filtered when they were new."""
@@ -105,35 +92,8 @@ class RegexFilter(Redacting):
             if filtered is not message:
                 args.message_list.add(filtered, "input")
 
-    def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
-        """Filter the stream, and thereby the stored messages."""
-        if "output" not in self.phases:
-            return args.part
-        out = self.stream(args, "answer").feed(args.part, args.stream_parts)
-        return out[0] if len(out) == 1 else out
-
-    def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
-        """Filter a tool's result before the model, the stream and the storage get it."""
-        if "output" not in self.phases or not self.tools:
-            return None
-        call = args.call
-        redacted = self.stream(args, "answer").redact_json(call.result)
-        if redacted == call.result:
-            return None
-        return {"error": str(redacted)} if call.state == "error" else {"result": redacted}
-
-    def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> MaybeAwaitable[list[Message] | None]:
-        """Filter the finished messages again, since other processors may have changed them."""
-        return super().process_output_result(args) if "output" in self.phases else None
-
-    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str) -> str:
+    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        if self.strategy == "redact":
-            return self.replacement.replace("{label}", label.upper())
         if self.strategy == "block":
             args.abort(f"the {where} contains {label}", metadata={"label": label})
-        state: RedactingState = args.state
-        if (where, label) not in state.reported:
-            state.reported.add((where, label))
-            logger.warning("%s: the %s of run %s contains %s", self.id, where, args.run_id, label)
-        return matched
+        return super().decide(args, matched, label, where, score)

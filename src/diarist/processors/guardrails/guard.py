@@ -24,7 +24,7 @@ from diarist.processors.base import (
     ProcessOutputStreamArgs,
     StreamHookResult,
 )
-from diarist.processors.builtin.redaction import provider_identity
+from diarist.processors.builtin.redaction import changed_end, provider_identity
 from diarist.processors.guardrails.classifier import AsksModel
 
 T = TypeVar("T")
@@ -50,7 +50,6 @@ class Guard(Processor[Any], ABC):
     data_type: ClassVar[str]
     last_message_only = False
     strategy: Any
-    on_error: Literal["fail", "continue"] = "fail"
     asks: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +123,7 @@ class InputGuard(Guard):
     """Judges each new message of the run's input; subclasses implement ``examine``."""
 
     last_message_only: bool = False
+    on_error: Literal["fail", "continue"] = "fail"
     run_in_parallel: bool = False
 
     def __post_init__(self) -> None:
@@ -356,12 +356,9 @@ class HeldOutput:
                 out.append(_with_text(span, text))
         if delta is not None:
             return out
-        # The data at a block's end refer to the text before its change: a signature, or citations that quote the text.
-        if isinstance(part, ReasoningEnd) and ReasoningDelta in self._changed:
-            self._changed.discard(ReasoningDelta)
-            part = replace(part, payload=replace(part.payload, signature=None, provider=None, provider_data=None))
-        elif isinstance(part, TextEnd) and TextDelta in self._changed:
-            self._changed.discard(TextDelta)
-            data = provider_identity(part.payload.provider_data)
-            part = replace(part, payload=replace(part.payload, provider_data=data))
+        if isinstance(part, TextEnd | ReasoningEnd):
+            kind = TextDelta if isinstance(part, TextEnd) else ReasoningDelta
+            if kind in self._changed:
+                self._changed.discard(kind)
+                part = changed_end(part)
         return [*out, part]

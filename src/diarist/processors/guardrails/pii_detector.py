@@ -93,6 +93,9 @@ class PIIDetector(RedactingGuard):
     threshold: float = 0.6
     instructions: str = ""
     last_message_only: bool = False
+    strategy: Literal["redact", "block", "warn", "filter"] = "redact"
+    span_chars: int | None = 400
+    on_error: Literal["fail", "continue"] = "fail"
 
     def __post_init__(self) -> None:
         name = "PIIDetector"
@@ -126,7 +129,7 @@ class PIIDetector(RedactingGuard):
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         return self._patterns.look
 
-    def replacement(self, matched: str, label: str) -> str:
+    def replaced(self, matched: str, label: str) -> str:
         match self.redaction_method:
             case "mask" if self.preserve_format:
                 return masked(matched)

@@ -1,30 +1,30 @@
-"""Base class of guardrails that redact pieces of text: its hooks, and the handling of matches."""
+"""Base class of processors that redact pieces of text: its hooks, and the handling of matches."""
 
 from __future__ import annotations
 
 import logging
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from diarist.checks import flags
 from diarist.chunks import DataChunk, StepStart
-from diarist.messages import Json
+from diarist.messages import Json, Message
 from diarist.processors.base import (
     DROP,
     MaybeAwaitable,
     ProcessorArgs,
+    ProcessOutputResultArgs,
     ProcessOutputStreamArgs,
     ProcessToolResultArgs,
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.redaction import Redacting, RedactingState
+from diarist.processors.builtin.redaction import RedactingStream
 from diarist.processors.guardrails.guard import Guard, HeldOutput, Where, check_span
+from diarist.processors.streaming_redaction import Look, Span
 
 logger = logging.getLogger("diarist")
-
-RedactStrategy = Literal["redact", "block", "warn", "filter"]
 
 
 def masked(text: str) -> str:
@@ -33,49 +33,82 @@ def masked(text: str) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class RedactingGuardState(RedactingState):
-    """Also the labels found so far, and the text that the classifier has yet to judge."""
+class RedactingState:
+    """State of one run.
+
+    Attributes:
+        held: The text that the classifier has yet to judge.
+        streams: A ``RedactingStream`` per place: ``"input"``, ``"output"`` and ``"tool-result"``.
+        found: The labels found so far.
+        reported: The places and labels that were reported.
+    """
 
     held: HeldOutput
+    streams: dict[str, RedactingStream] = field(default_factory=dict[str, RedactingStream])
     found: set[str] = field(default_factory=set[str])
+    reported: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RedactingGuard(Redacting, Guard):
+class RedactingGuard(Guard):
     """Finds pieces of text and replaces them, blocks, or warns.
 
-    Subclasses implement ``matching`` and ``replacement``, and ``rewrite`` if they ask a model or function.
+    Subclasses implement ``matching`` and ``replaced``, and ``rewrite`` if they ask a model or function.
+
+    Attributes:
+        tools: False leaves tool calls and results unchanged.
+        on_output: False leaves everything unchanged that the run produces.
     """
 
     strategies = ("redact", "block", "warn", "filter")
+    process_data_parts = True
+    span_chars: Any = field(default=400, init=False)
 
-    strategy: RedactStrategy = "redact"
+    strategy: Any = "redact"
     tools: bool = True
-    span_chars: int | None = 400
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
         flags(name, tools=self.tools)
         check_span(name, self.span_chars)
-        if self.asks is not None and type(self).process_output_stream is RedactingGuard.process_output_stream:
+        self.on_output = True
+        if self.asks is not None:
             self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
 
     @abstractmethod
-    def replacement(self, matched: str, label: str) -> str:
+    def matching(self, args: ProcessorArgs[Any]) -> Look:
+        """Return the function that finds matches in this run's texts."""
+
+    @abstractmethod
+    def replaced(self, matched: str, label: str) -> str:
         """Return the replacement of a match."""
 
     async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
         """Return the text without the parts to which the model or function objects."""
         return text
 
-    def create_state(self) -> RedactingGuardState:
-        return RedactingGuardState(held=HeldOutput(self.span_chars))
+    def create_state(self) -> RedactingState:
+        return RedactingState(held=HeldOutput(self.span_chars))
+
+    def stream(self, args: ProcessorArgs[Any], where: str) -> RedactingStream:
+        """Return the run's ``RedactingStream`` for one place."""
+        state: RedactingState = args.state
+        stream = state.streams.get(where)
+        if stream is None:
+
+            def replace(matched: str, span: Span) -> str:
+                return self.decide(args, matched, span.label, where)
+
+            stream = state.streams[where] = RedactingStream(
+                self.matching(args), replace, tools=self.tools, tool_names=lambda: args.context.tool_names
+            )
+        return stream
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Redact the stream, and thereby the stored messages."""
-        if self.asks is not None:
-            return self._rewritten_stream(args)
+        if not self.on_output:
+            return args.part
         if isinstance(args.part, StepStart):
             args.state.streams.pop("output", None)  # the instructions may have changed
         out = self.stream(args, "output").feed(args.part, args.stream_parts)
@@ -93,7 +126,7 @@ class RedactingGuard(Redacting, Guard):
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Redact a tool's result before the model, the stream and the storage get it."""
-        if not self.tools:
+        if not self.on_output or not self.tools:
             return None
         call, state = args.call, args.state
         state.found.clear()
@@ -107,18 +140,25 @@ class RedactingGuard(Redacting, Guard):
             return {"error": f"the result of {call.name} was withheld: it contains {', '.join(sorted(state.found))}"}
         return {"error": str(result)} if call.state == "error" else {"result": result}
 
+    def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
+        """Redact the finished messages again, since other processors may have changed them."""
+        if not self.on_output or self.strategy == "warn":
+            return None
+        return self.stream(args, "output").redact_messages(args.messages)
+
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        state: RedactingGuardState = args.state
+        state: RedactingState = args.state
         state.found.add(label)
         metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
         if self.strategy == "block":
             args.abort(f"the {where} contains {label}", metadata=metadata)
         if self.strategy != "warn":
-            return "" if self.strategy == "filter" else self.replacement(matched, label)
+            return "" if self.strategy == "filter" else self.replaced(matched, label)
         if (where, label) not in state.reported:
             state.reported.add((where, label))
             logger.warning("processor %r: the %s contains %s", self.id, where, label)
-            data = {**metadata, "processor": self.id, "where": where}
-            args.writer.custom(DataChunk(self.data_type, data, transient=True))
+            if self.data_type:
+                data = {**metadata, "processor": self.id, "where": where}
+                args.writer.custom(DataChunk(self.data_type, data, transient=True))
         return matched

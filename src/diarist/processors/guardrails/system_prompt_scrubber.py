@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from sys import maxsize
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, Literal
 
-from diarist.byte_cache import ByteCache, size_of
 from diarist.checks import one_of, share, text_list, texts, whole
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
@@ -26,12 +25,6 @@ _EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_EAST_ASIAN}]|[^\W{_EAST_ASIAN}]+")
 """A word; in scripts without spaces, a character."""
 
-_OF_A_WORD = 2_800
-"""Measured size of an index, in bytes per word of its texts."""
-
-_LONGEST_KNOWN, _MOST_KNOWN = 48, 5_000
-"""Maximum length of a piece of text, and number of pieces, whose result is cached, since models repeat words."""
-
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, case-folded, as ``Overlap`` compares them."""
@@ -47,35 +40,19 @@ class Overlap:
         texts: The secret texts. Texts with fewer than ``words`` words are ignored.
         words: Shortest passage, in words.
         label: Label of the matches.
-
-    Attributes:
-        size: Approximate size in bytes.
     """
 
     def __init__(self, texts: Sequence[str], *, words: int, label: str) -> None:
         self._size = words
         self._label = label
-        self._passages: set[tuple[str, ...]] = set()
-        self._next: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-        """For each sequence of words shorter than a passage, the words that may follow it."""
-        self._known: dict[str, int] = {}
-        self.size = _LONGEST_KNOWN * _MOST_KNOWN
-        for text in texts:
-            said = words_of(text)
-            self.size += _OF_A_WORD * len(said)
-            for index in range(len(said) if len(said) >= words else 0):
-                for length in range(min(words, len(said) - index)):
-                    self._next[tuple(said[index : index + length])].add(said[index + length])
-                if index + words <= len(said):
-                    self._passages.add(tuple(said[index : index + words]))
-        self._words = frozenset(self._next.get((), ()))
-        self._beginnings = frozenset(word[:end] for word in self._words for end in range(1, len(word) + 1))
+        long = [said for text in texts if len(said := words_of(text)) >= words]
+        self._passages = {tuple(said[i : i + words]) for said in long for i in range(len(said) - words + 1)}
+        self._pairs = {pair for said in long for pair in pairwise(said)}
+        self._words = {word for said in long for word in said}
+        self._beginnings = {word[:end] for word in self._words for end in range(1, len(word) + 1)}
 
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
         """Return the passages, which may overlap, and how many characters at the end may become part of a passage."""
-        piece = text[start:]
-        if not final and piece in self._known:
-            return (), self._known[piece]
         found = list(_WORD.finditer(text, start))
         said = [match[0].casefold() for match in found]
         passages = [
@@ -83,35 +60,23 @@ class Overlap:
             for index in range(len(said) - self._size + 1)
             if tuple(said[index : index + self._size]) in self._passages
         ]
-        if final:
+        if final or not found:
             return passages, 0
-        held = self._keep(text, found, said)
-        if not passages and len(piece) <= _LONGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[piece] = held
-        return passages, held
-
-    def _keep(self, text: str, found: Sequence[re.Match[str]], said: Sequence[str]) -> int:
-        if not found:
-            return 0
-        open_word = found[-1].end() == len(text)
-        if said[-1] not in (self._beginnings if open_word else self._words):
-            return 0
-        for length in range(min(len(said), self._size), 1, -1):
-            *before, last = said[-length:]
-            following = self._next.get(tuple(before), ())
-            if any(word.startswith(last) for word in following) if open_word else last in following:
-                return len(text) - found[-length].start()
-        return len(text) - found[-1].start()
+        # The last passage that may still grow has only words of the texts, each after a word that it follows there.
+        is_open = found[-1].end() == len(text)
+        if said[-1] not in (self._beginnings if is_open else self._words):
+            return passages, 0
+        first, least = len(said) - 1, max(0, len(said) - self._size)
+        if is_open and first > least and said[first - 1] in self._words:
+            first -= 1
+        while first > least and (said[first - 1], said[first]) in self._pairs:
+            first -= 1
+        return passages, len(text) - found[first].start()
 
 
 # -- the processor
 
 LABEL = "system-prompt"
-
-_INDEX_BYTES = 32_000_000
-"""Size limit of all cached indexes of instructions, since some programs write new instructions for each request."""
 
 _SHORTEST_SECRET = 3
 """Minimum length of a secret, without white space: shorter texts occur in every answer."""
@@ -188,6 +153,9 @@ class SystemPromptScrubber(RedactingGuard):
     classifier: Classify | None = None
     threshold: float = 0.7
     instructions: str = ""
+    strategy: Literal["redact", "block", "warn", "filter"] = "redact"
+    span_chars: int | None = 400
+    on_error: Literal["fail", "continue"] = "fail"
 
     def __post_init__(self) -> None:
         name = "SystemPromptScrubber"
@@ -217,15 +185,11 @@ class SystemPromptScrubber(RedactingGuard):
         written = {f"secret-{number}": literal(secret) for number, secret in enumerate(short, 1)}
         given = {f"custom-{number}": pattern for number, pattern in enumerate(custom_patterns, 1)}
         self._patterns = PatternSet({**ANNOUNCEMENTS, **written, **given}, option=f"{name}: custom_patterns")
-        self._indexes: ByteCache[tuple[str, ...], Overlap] = ByteCache(_INDEX_BYTES, largest=maxsize)
+        self._overlap = lru_cache(maxsize=16)(partial(Overlap, words=self.min_words, label=LABEL))
 
     def matching(self, args: ProcessorArgs[Any]) -> Look:
         own = tuple(message.text for message in args.message_list.system if message.tag is None)
-        texts = (*own, *self._long)
-        overlap = self._indexes.get(texts)
-        if overlap is None:
-            overlap = Overlap(texts, words=self.min_words, label=LABEL)
-            self._indexes.put(texts, overlap, overlap.size + size_of(texts))
+        overlap = self._overlap((*own, *self._long))
 
         def look(text: str, start: int, final: bool) -> tuple[Sequence[Span], int]:
             passages, held = overlap.look(text, start, final)
@@ -236,7 +200,7 @@ class SystemPromptScrubber(RedactingGuard):
 
         return look
 
-    def replacement(self, matched: str, label: str) -> str:
+    def replaced(self, matched: str, label: str) -> str:
         if self.redaction_method == "placeholder":
             return self.placeholder_text
         return masked(matched) if self.redaction_method == "mask" else ""
