@@ -20,7 +20,7 @@ from typing import Any, cast
 from diarist.exceptions import InputError
 from diarist.memory.observational.log.coverage import as_digest, hash_row
 from diarist.memory.observational.log.transitions import MAX_HINTS, cycle_id, derive_hints
-from diarist.memory.transfer.format import Generation, Item, WholeResource, WorkingText, check_message, lines_of
+from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
 from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
 from diarist.memory.transfer.thread_writer import PAGE
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
@@ -162,9 +162,7 @@ class _Database:
             updated_at=until or _EPOCH if task or answer or title else None,
             thread_id=thread.id,
         )
-        logs = own.logs(thread.resource_id, noted.sources(), [hints])
-        yield from map(Generation, logs[:-1])
-        yield from logs[-1:]
+        yield Diary(tuple(own.logs(thread.resource_id, noted.sources(), [hints])))
         if covered := noted_shared.sources():
             for slot, sources in covered.items():
                 self._covered.setdefault(thread.resource_id, {}).setdefault(slot, []).extend(sources)

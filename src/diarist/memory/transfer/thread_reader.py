@@ -11,7 +11,7 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.transfer.format import Generation, Item, LeftOut, ThreadItem, WholeResource, WorkingText
+from diarist.memory.transfer.format import Diary, Item, LeftOut, ThreadItem, WholeResource, WorkingText
 from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
@@ -63,18 +63,12 @@ class ThreadReader:
             newest = deque([seq_of(row) async for row, taken in self.rows() if taken], self._selection.limit)
             self._first = newest[0] if newest else WHOLE
         async for row, taken in self.rows():
+            self.numbering.add(seq_of(row), copied=taken)
             if taken:
-                self.numbering.take(seq_of(row))
                 yield row if row.sent is None else replace(row, sent=without_diary(row.sent))
-            else:
-                self.numbering.leave_out(seq_of(row))
-        for row in self.numbering.of_forgotten(await self._storage.list_forgotten(self._thread.id)):
-            yield row
-        logs = await read_diary(self._storage, key, {self._thread.id: self.numbering})
-        for log in logs[:-1]:
-            yield Generation(log)
-        for log in logs[-1:]:
-            yield log
+        for rank, forgotten in enumerate(await self._storage.list_forgotten(self._thread.id)):
+            yield forgotten._replace(seq=self.numbering.count_to(forgotten.seq), rank=rank)
+        yield Diary(tuple(await read_diary(self._storage, key, {self._thread.id: self.numbering})))
 
     async def rows(self) -> AsyncIterator[tuple[Message, bool]]:
         """Yield the existing rows, each with True if it is selected."""
