@@ -32,10 +32,6 @@ def detect(file: JsonFile) -> bool:
     return any(_is_event(item.value) for item in file.items)  # files start with lines of other kinds
 
 
-def split(file: JsonFile) -> list[list[JsonItem]]:
-    return [file.items] if file.items else []
-
-
 def build(found: list[JsonItem], builder: Builder) -> str:
     """Add all lines; return the session's title from its summary line, or an empty text."""
     content = ContentReader(
@@ -47,33 +43,32 @@ def build(found: list[JsonItem], builder: Builder) -> str:
     side_only = all((as_object(item.value) or {}).get("isSidechain") for item in found if _is_event(item.value))
     for item in found:
         with builder.reading(item.where):
-            where, event = item.where, as_object(item.value)
+            event = as_object(item.value)
             if event is None:
-                raise InputError(f"{where}: every line must be a JSON object")
+                raise InputError("every line must be a JSON object")
             if event.get("type") == "summary":
                 titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
             if reason := _left_out(event, seen, side_only=side_only):
-                builder.note(f"{reason}, left out", where)
+                builder.note(f"{reason}, left out")
                 continue
             message = as_object(event.get("message"))
             if message is None:
-                raise InputError(f"{where}: a line of type {event['type']} without a message")
-            uuid = str(event.get("uuid") or where)
+                raise InputError(f"a line of type {event['type']} without a message")
+            uuid = str(event.get("uuid") or item.where)
             seen.add(uuid)
-            parts = content.parts(message.get("content"), where)
+            parts = content.parts(message.get("content"))
             if event["type"] == "user":
                 said = [part for part in map(_own_words, parts) if part is not None]
                 if said:
-                    builder.add("user", said, key=uuid, where=where, created_at=builder.time_of(event, where))
+                    builder.add("user", said, key=uuid, created_at=builder.time_of(event))
                 elif not has_results(message.get("content")):
-                    builder.note("user lines with nothing but Claude Code's own output, left out", where)
+                    builder.note("user lines with nothing but Claude Code's own output, left out")
                 continue
             key = str(message.get("id") or uuid)
             if (begun := turns.get(key)) is not None:
                 builder.extend(begun, parts)
             elif parts:  # a line without parts is thinking that was not recorded; a later line continues the message
-                moment = builder.time_of(event, where)
-                added = builder.add("assistant", parts, key=key, where=where, created_at=moment)
+                added = builder.add("assistant", parts, key=key, created_at=builder.time_of(event))
                 if added is not None:
                     turns[key] = added
     for key, turn in turns.items():

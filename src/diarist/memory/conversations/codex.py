@@ -33,10 +33,6 @@ def detect(file: JsonFile) -> bool:
     return first.get("type") == "session_meta" or is_old
 
 
-def split(file: JsonFile) -> list[list[JsonItem]]:
-    return [file.items] if file.items else []
-
-
 def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ItemReader(builder, own_words=_own_words, result=_output)
     started: Json = None
@@ -44,7 +40,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
         with builder.reading(item.where):
             line = as_object(item.value)
             if line is None:
-                raise InputError(f"{item.where}: every line must be a JSON object")
+                raise InputError("every line must be a JSON object")
             kind, payload, moment = line.get("type"), as_object(line.get("payload")), line.get("timestamp")
             if kind is None and "id" in line:
                 payload = line
@@ -55,16 +51,16 @@ def build(found: list[JsonItem], builder: Builder) -> str:
                 continue
             if kind == "response_item":
                 if payload is None:
-                    raise InputError(f"{item.where}: a line of type response_item without a payload")
+                    raise InputError("a line of type response_item without a payload")
             elif is_item(line):
                 payload, moment = line, started
             else:
-                builder.note(f"lines of type {kind or line.get('record_type')}, left out", item.where)
+                builder.note(f"lines of type {kind or line.get('record_type')}, left out")
                 continue
             if payload.get("role") in ("developer", "system"):
-                builder.note("instructions of Codex, left out", item.where)
+                builder.note("instructions of Codex, left out")
                 continue
-            reader.read(position, payload, item.where, builder.time(moment, item.where))
+            reader.read(position, payload, builder.time(moment))
     reader.close()
     return ""
 

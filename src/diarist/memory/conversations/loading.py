@@ -95,6 +95,12 @@ def as_list(value: Json) -> list[Json] | None:
     return cast("list[Json]", value) if isinstance(value, list) else None
 
 
+def numbered(values: list[Json], where: str = "", word: str = "message") -> list[JsonItem]:
+    """Return the values with their places in words, such as ``message 1``, behind ``where``."""
+    prefix = f"{where}, " if where else ""
+    return [JsonItem(f"{prefix}{word} {number}", value) for number, value in enumerate(values, 1)]
+
+
 def parse(text: str) -> Json:
     """Parse JSON as leniently as Python's own parser, but into values that can be stored.
 

@@ -22,10 +22,6 @@ def detect(file: JsonFile) -> bool:
     return "speaker_a" in _talk(file.first)
 
 
-def split(file: JsonFile) -> list[JsonItem]:
-    return file.items
-
-
 def build(found: JsonItem, builder: Builder) -> str:
     """Add a conversation; ``speaker_a`` is the user. Each message gets the time of its session, since the file has no
     other times."""
@@ -38,25 +34,21 @@ def build(found: JsonItem, builder: Builder) -> str:
     sessions = [(int(match[1]), name) for name in talk if (match := _SESSION.fullmatch(name))]
     for _, name in sorted(sessions):
         stamp = talk.get(f"{name}_date_time")
-        moment = builder.time(_iso(stamp), f"{name}_date_time")
+        with builder.reading(f"{name}_date_time"):
+            moment = builder.time(_iso(stamp))
         for number, turn in enumerate(as_list(talk[name]) or [], 1):
             where = f"{name}, message {number}"
-            value = as_object(turn) or {}
-            role = speakers.get(str(value.get("speaker")))
-            if role is None:
-                raise InputError(f"{where}: unknown speaker {value.get('speaker')!r}")
-            caption = value.get("blip_caption")
-            lines = [str(value.get("text") or ""), f"[image: {caption}]" if caption else ""]
-            text = "\n".join(line for line in lines if line.strip())
-            metadata = {key: value[key] for key in ("dia_id",) if key in value}
-            builder.add(
-                role,
-                [TextPart(text=text)] if text else [],
-                key=f"{sample}\0{where}\0{text}",
-                where=where,
-                created_at=moment,
-                metadata={"name": value["speaker"], **metadata},
-            )
+            with builder.reading(where):
+                value = as_object(turn) or {}
+                role = speakers.get(str(value.get("speaker")))
+                if role is None:
+                    raise InputError(f"unknown speaker {value.get('speaker')!r}")
+                caption = value.get("blip_caption")
+                lines = [str(value.get("text") or ""), f"[image: {caption}]" if caption else ""]
+                text = "\n".join(line for line in lines if line.strip())
+                metadata = {"name": value["speaker"]} | ({"dia_id": value["dia_id"]} if "dia_id" in value else {})
+                parts = [TextPart(text=text)] if text else []
+                builder.add(role, parts, key=f"{sample}\0{where}\0{text}", created_at=moment, metadata=metadata)
     return f"{user} and {assistant}" + (f" ({sample})" if sample else "")
 
 
