@@ -273,7 +273,7 @@ async def test_contents_that_are_damaged(mastra: Mastra) -> None:
             "metadata of resources that are not JSON objects, left out: 1",
         ],
     )
-    assert await said(memory) == ["cut \ud83d", '{"format": 2, "parts": [{"type": "te', "plain", ""]
+    assert await said(memory) == ["cut \ufffd", '{"format": 2, "parts": [{"type": "te', "plain", ""]
 
 
 def deep() -> dict[str, Any]:

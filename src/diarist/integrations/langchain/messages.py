@@ -21,7 +21,7 @@ from diarist.integrations.history import History
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import FILES, ContentReader
 from diarist.memory.conversations.langchain import CALL_BLOCKS
-from diarist.memory.conversations.loading import as_list, as_object
+from diarist.memory.conversations.loading import as_list, fields_of
 from diarist.messages import (
     FilePart,
     Json,
@@ -150,7 +150,7 @@ def _answer(message: AIMessage, reader: ContentReader, builder: Builder) -> list
         for call in message.invalid_tool_calls
     ]
     if (blocks := as_list(content)) is not None:
-        content = [block for block in blocks if (as_object(block) or {}).get("type") not in CALL_BLOCKS]
+        content = [block for block in blocks if fields_of(block).get("type") not in CALL_BLOCKS]
     return [*reader.parts(content), *calls]
 
 

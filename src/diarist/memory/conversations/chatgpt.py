@@ -12,7 +12,7 @@ import re
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, elements_of, fields_of
 from diarist.messages import Json, Part, ReasoningPart, TextPart
 
 # References to sources of a search, between characters of Unicode's private use area.
@@ -22,12 +22,12 @@ _CONTEXT = ("user_editable_context", "model_editable_context")
 
 
 def detect(file: JsonFile) -> bool:
-    return as_object((as_object(file.first) or {}).get("mapping")) is not None
+    return as_object(fields_of(file.first).get("mapping")) is not None
 
 
 def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that ChatGPT shows; return the conversation's title."""
-    chat = as_object(found.value) or {}
+    chat = fields_of(found.value)
     mapping, place = as_object(chat.get("mapping")), found.where or "conversation"
     if mapping is None:
         raise InputError(f"{place}: a conversation must have a mapping")
@@ -39,7 +39,7 @@ def build(found: JsonItem, builder: Builder) -> str:
             with builder.reading(f"{place}, message {id}"):
                 _add(id, message, builder)
     for id, node in nodes.items():
-        author = as_object((as_object(node.get("message")) or {}).get("author")) or {}
+        author = fields_of(fields_of(node.get("message")).get("author"))
         if id not in branch and author.get("role") in ("user", "assistant"):
             with builder.reading(f"{place}, message {id}"):
                 builder.note("messages of other branches, left out")
@@ -58,8 +58,8 @@ def _branch(nodes: dict[str, dict[str, Json]], last: Json) -> dict[str, None]:
 
 
 def _add(id: str, message: dict[str, Json], builder: Builder) -> None:
-    author, content = as_object(message.get("author")) or {}, as_object(message.get("content")) or {}
-    metadata, kind = as_object(message.get("metadata")) or {}, content.get("content_type")
+    author, content = fields_of(message.get("author")), fields_of(message.get("content"))
+    metadata, kind = fields_of(message.get("metadata")), content.get("content_type")
     role, recipient = read_role(author.get("role")), message.get("recipient")
     if kind in _CONTEXT or metadata.get("is_user_system_message"):
         builder.note("custom instructions and saved memories, left out")
@@ -79,13 +79,13 @@ def _add(id: str, message: dict[str, Json], builder: Builder) -> None:
 
 
 def _parts(content: dict[str, Json], metadata: dict[str, Json]) -> list[Part]:
-    thoughts = [as_object(value) or {} for value in as_list(content.get("thoughts")) or []]
+    thoughts = [fields_of(value) for value in elements_of(content.get("thoughts"))]
     parts: list[Part] = [ReasoningPart(text=str(thought["content"])) for thought in thoughts if thought.get("content")]
     if content.get("content_type") == "reasoning_recap":  # "Thought for 12 seconds"
         return parts
     values = as_list(content.get("parts")) or [content.get(key) for key in ("text", "result") if content.get(key)]
     texts = [_text(value) for value in values]
-    files = [as_object(file) or {} for file in as_list(metadata.get("attachments")) or []]
+    files = [fields_of(file) for file in elements_of(metadata.get("attachments"))]
     texts += [f"[file: {file['name']}]" for file in files if file.get("name")]
     return parts + [TextPart(text=text) for text in texts if text.strip()]
 
@@ -93,7 +93,7 @@ def _parts(content: dict[str, Json], metadata: dict[str, Json]) -> list[Part]:
 def _text(value: Json) -> str:
     if isinstance(value, str):
         return _CITATION.sub(lambda match: match[1] or "", value)
-    part = as_object(value) or {}
+    part = fields_of(value)
     if isinstance(part.get("text"), str):  # what was said, in words
         return str(part["text"])
     kind = str(part.get("content_type") or "part")

@@ -11,21 +11,21 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
 from diarist.messages import Json, Message, Part, TextPart, ToolState
 
 
 def detect(file: JsonFile) -> bool:
-    return as_list((as_object(file.first) or {}).get("chat_messages")) is not None
+    return as_list(fields_of(file.first).get("chat_messages")) is not None
 
 
 def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that was continued last; return the conversation's name."""
-    chat = as_object(found.value) or {}
+    chat = fields_of(found.value)
     values = as_list(chat.get("chat_messages"))
     if values is None:
         raise InputError(f"{found.where or 'conversation'}: a conversation must have a list chat_messages")
-    messages = [as_object(value) or {} for value in values]
+    messages = [fields_of(value) for value in values]
     branch = _branch(messages)
     for number, message in enumerate(messages, 1):
         with builder.reading(f"{found.where or 'conversation'}, message {number}"):
@@ -57,7 +57,7 @@ def _add(message: dict[str, Json], builder: Builder) -> None:
     added: Message | None = None
     # A call and its result stand in one message. The call must be known before the result can be added to it.
     for block in as_list(message.get("content")) or [message.get("text")]:
-        result = as_object(block) or {}
+        result = fields_of(block)
         if result.get("type") == "tool_result":
             state: ToolState = "error" if result.get("is_error") else "result"
             answer = reader.result(result.get("content"))
@@ -81,8 +81,8 @@ def _files(message: dict[str, Json]) -> list[Part]:
     """Return the text of attached files; of others, their names."""
     parts: list[Part] = []
     for key in ("attachments", "files"):
-        for value in as_list(message.get(key)) or []:
-            file = as_object(value) or {}
+        for value in elements_of(message.get(key)):
+            file = fields_of(value)
             text = str(file.get("extracted_content") or "")
             if file.get("file_name") or text:
                 parts.append(TextPart(text=f"[file: {file.get('file_name') or 'without a name'}]\n{text}".rstrip()))

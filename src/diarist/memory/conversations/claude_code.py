@@ -7,7 +7,7 @@ import re
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of
 from diarist.messages import Json, Message, Part, TextPart
 
 _ANSI = re.compile(
@@ -40,7 +40,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
     titles: dict[str, str] = {}
     seen: set[str] = set()
     turns: dict[str, Message] = {}
-    side_only = all((as_object(item.value) or {}).get("isSidechain") for item in found if _is_event(item.value))
+    side_only = all(fields_of(item.value).get("isSidechain") for item in found if _is_event(item.value))
     for item in found:
         with builder.reading(item.where):
             event = as_object(item.value)
@@ -81,7 +81,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
 
 def _left_out(event: dict[str, Json], seen: set[str], *, side_only: bool) -> str:
     """Return the reason to leave a line out; empty for a line of the conversation."""
-    kind, message = event.get("type"), as_object(event.get("message")) or {}
+    kind, message = event.get("type"), fields_of(event.get("message"))
     if kind not in ("user", "assistant"):
         return f"lines of type {kind}"
     if event.get("isSidechain") and not side_only:
@@ -98,7 +98,7 @@ def _left_out(event: dict[str, Json], seen: set[str], *, side_only: bool) -> str
 
 
 def _is_event(value: Json) -> bool:
-    event = as_object(value) or {}
+    event = fields_of(value)
     return event.get("type") in ("user", "assistant") and as_object(event.get("message")) is not None
 
 

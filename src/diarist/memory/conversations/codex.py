@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, parse
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of, parse
 from diarist.memory.conversations.responses import ItemReader, is_item
 from diarist.messages import Json, Part, TextPart
 
@@ -26,8 +26,8 @@ _ADDED = re.compile(
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
-    if any((as_object(item.value) or {}).get("type") == "response_item" for item in file.items):
+    first = fields_of(file.first)
+    if any(fields_of(item.value).get("type") == "response_item" for item in file.items):
         return True
     is_old = {"id", "timestamp", "instructions"} <= first.keys() and "type" not in first
     return first.get("type") == "session_meta" or is_old
@@ -74,8 +74,8 @@ def _output(output: Json) -> Json:
     if not isinstance(output, str) or not output.startswith("{"):
         return output
     with suppress(json.JSONDecodeError):
-        value = as_object(parse(output)) or {}
+        value = fields_of(parse(output))
         if isinstance(value.get("output"), str):
-            code = (as_object(value.get("metadata")) or {}).get("exit_code")
+            code = fields_of(value.get("metadata")).get("exit_code")
             return value["output"] + (f"\n[exit code {code}]" if code else "")
     return output

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import as_list, as_object
+from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolState
 
 IMAGES = ("image", "image_url", "input_image")
@@ -57,11 +57,11 @@ class ContentReader:
         if isinstance(content, str):
             return self._clean(content)
         blocks = as_list(content)
-        if not blocks or not all("type" in (as_object(block) or {}) for block in blocks):
+        if not blocks or not all("type" in fields_of(block) for block in blocks):
             return "" if content is None else content
         lines: list[str] = []
         for value in blocks:
-            block = as_object(value) or {}
+            block = fields_of(value)
             text = block.get("text")
             lines.append(self._clean(text) if isinstance(text, str) else f"[{block['type']}]")
         return "\n".join(lines)
@@ -106,13 +106,13 @@ class ContentReader:
 
 def has_results(content: Json) -> bool:
     """Return True for content with tool results. Such content may add no message of its own."""
-    blocks = as_list(content) or []
-    return any((as_object(block) or {}).get("type") == "tool_result" for block in blocks)
+    blocks = elements_of(content)
+    return any(fields_of(block).get("type") == "tool_result" for block in blocks)
 
 
 def _summary(block: dict[str, Json]) -> str:
     """Return the text of OpenAI's reasoning."""
-    texts = ((as_object(item) or {}).get("text") for item in as_list(block.get("summary")) or [])
+    texts = (fields_of(item).get("text") for item in elements_of(block.get("summary")))
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -127,7 +127,7 @@ def _file(block: dict[str, Json]) -> FilePart | None:
         given = "text/plain"
     elif kind == "input_audio" and held.get("format"):
         given = f"audio/{held['format']}"
-    names = (held.get("filename"), (as_object(block.get("extras")) or {}).get("filename"), block.get("title"))
+    names = (held.get("filename"), fields_of(block.get("extras")).get("filename"), block.get("title"))
     name = next((value for value in names if isinstance(value, str)), None)
     if isinstance(text := held.get("text"), str) and kind == "text-plain":
         return FilePart(media_type="text/plain", data=text.encode("utf-8", "replace"), name=name)

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import decode_base64
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, numbered
+from diarist.memory.conversations.loading import (
+    JsonFile,
+    JsonItem,
+    as_list,
+    as_object,
+    elements_of,
+    fields_of,
+    numbered,
+)
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 _CONTEXT = ("This is the Gemini CLI. We are setting up the context for our chat", "<session_context>")
@@ -34,7 +42,7 @@ class _Session:
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
+    first = fields_of(file.first)
     history = as_list(first.get("history"))
     return "projectHash" in first or _is_content((history or [None])[0] if history else file.first)
 
@@ -52,14 +60,14 @@ def split(file: JsonFile) -> list[_Session]:
         return [_Session(first, numbered(records))]
     session, found = _Session(), dict[str, JsonItem]()
     for item in file.items:
-        line = as_object(item.value) or {}
+        line = fields_of(item.value)
         if "$rewindTo" in line:
             ids = list(found)
             to = str(line["$rewindTo"])
             start = ids.index(to) if to in found else 0
             found = {id: found[id] for id in ids[:start]}
         elif "$set" in line or ("projectHash" in line and "type" not in line):
-            session.meta |= as_object(line.get("$set", line)) or {}
+            session.meta |= fields_of(line.get("$set", line))
         else:
             found[str(line.get("id") or item.where)] = item
     replaced = as_list(session.meta.get("messages"))
@@ -87,11 +95,11 @@ def _add_record(item: JsonItem, builder: Builder) -> None:
         parts = _parts(record.get("displayContent") or record.get("content"), builder)
         builder.add("user", parts, key=key, created_at=moment)
     elif kind == "gemini":
-        thoughts = [as_object(thought) or {} for thought in as_list(record.get("thoughts")) or []]
+        thoughts = [fields_of(thought) for thought in elements_of(record.get("thoughts"))]
         texts = (": ".join(str(one[key]) for key in ("subject", "description") if one.get(key)) for one in thoughts)
         parts: list[Part] = [ReasoningPart(text=text) for text in texts]
         parts += _parts(record.get("content"), builder)
-        parts += [_call(as_object(call) or {}, builder) for call in as_list(record.get("toolCalls")) or []]
+        parts += [_call(fields_of(call), builder) for call in elements_of(record.get("toolCalls"))]
         # Gemini CLI saves the session while a turn runs. The key depends on the length of the turn, so a turn that
         # has grown since the last import is added again under another id.
         answered = sum(isinstance(part, ToolPart) and part.state != "call" for part in parts)
@@ -104,7 +112,7 @@ def _call(call: dict[str, Json], builder: Builder) -> ToolPart:
     part = builder.call(call.get("id"), call.get("name"), call.get("args"))
     part.state = _STATES.get(str(call.get("status")), "call")
     if part.state != "call":
-        results = (_response(result) for result in as_list(call.get("result")) or [])
+        results = (_response(result) for result in elements_of(call.get("result")))
         found = next((result for result in results if result is not None), None)
         part.result = call.get("resultDisplay") or "" if found is None else found
     return part
@@ -112,10 +120,10 @@ def _call(call: dict[str, Json], builder: Builder) -> ToolPart:
 
 def _response(value: Json) -> Json:
     """Return the output of a ``functionResponse``, or None for other parts."""
-    found = as_object((as_object(value) or {}).get("functionResponse"))
+    found = as_object(fields_of(value).get("functionResponse"))
     if found is None:
         return None
-    response = as_object(found.get("response")) or {}
+    response = fields_of(found.get("response"))
     return next((response[key] for key in ("output", "error") if key in response), response)
 
 
@@ -142,7 +150,7 @@ def _parts(content: Json, builder: Builder) -> list[Part]:
     parts: list[Part] = []
     values = as_list(content)
     for value in [content] if values is None else values:
-        part = {"text": value} if isinstance(value, str) else as_object(value) or {}
+        part = {"text": value} if isinstance(value, str) else fields_of(value)
         call, data = as_object(part.get("functionCall")), as_object(part.get("inlineData"))
         answer, file = as_object(part.get("functionResponse")), as_object(part.get("fileData"))
         if isinstance(part.get("text"), str):
@@ -151,7 +159,7 @@ def _parts(content: Json, builder: Builder) -> list[Part]:
         elif call is not None:
             parts.append(_call(call, builder))
         elif answer is not None:
-            failed = "error" in (as_object(answer.get("response")) or {})
+            failed = "error" in fields_of(answer.get("response"))
             state = "error" if failed else "result"
             builder.answer(answer.get("id"), answer.get("name"), _response(value), state)
         elif data is not None and (decoded := decode_base64(data.get("data"))) is not None:
@@ -167,5 +175,5 @@ def _parts(content: Json, builder: Builder) -> list[Part]:
 
 
 def _is_content(value: Json) -> bool:
-    content = as_object(value) or {}
+    content = fields_of(value)
     return content.get("role") in ("user", "model") and as_list(content.get("parts")) is not None

@@ -6,7 +6,7 @@ import re
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, elements_of, fields_of
 from diarist.messages import Json, Role, TextPart
 
 _SESSION = re.compile(r"session_(\d+)")
@@ -30,16 +30,16 @@ def build(found: JsonItem, builder: Builder) -> str:
     if not isinstance(user, str) or not isinstance(assistant, str) or user == assistant:
         raise InputError(f"{found.where or 'conversation'}: speaker_a and speaker_b must be two different names")
     speakers: dict[str, Role] = {user: "user", assistant: "assistant"}
-    sample = str((as_object(found.value) or {}).get("sample_id") or "")
+    sample = str(fields_of(found.value).get("sample_id") or "")
     sessions = [(int(match[1]), name) for name in talk if (match := _SESSION.fullmatch(name))]
     for _, name in sorted(sessions):
         stamp = talk.get(f"{name}_date_time")
         with builder.reading(f"{name}_date_time"):
             moment = builder.time(_iso(stamp))
-        for number, turn in enumerate(as_list(talk[name]) or [], 1):
+        for number, turn in enumerate(elements_of(talk[name]), 1):
             where = f"{name}, message {number}"
             with builder.reading(where):
-                value = as_object(turn) or {}
+                value = fields_of(turn)
                 role = speakers.get(str(value.get("speaker")))
                 if role is None:
                     raise InputError(f"unknown speaker {value.get('speaker')!r}")
@@ -53,7 +53,7 @@ def build(found: JsonItem, builder: Builder) -> str:
 
 
 def _talk(value: Json) -> dict[str, Json]:
-    outer = as_object(value) or {}
+    outer = fields_of(value)
     return as_object(outer.get("conversation")) or outer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, numbered
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, fields_of, numbered
 from diarist.messages import Json, Part, ReasoningPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
@@ -18,7 +18,7 @@ Found = tuple[str, list[JsonItem]]
 
 def detect(file: JsonFile) -> bool:
     elements = as_list(file.first)
-    value = as_object(elements[0] if elements else file.first) or {}
+    value = fields_of(elements[0] if elements else file.first)
     return "role" in value or as_list(value.get("messages")) is not None
 
 
@@ -26,11 +26,11 @@ def split(file: JsonFile) -> list[Found]:
     """Return the conversations. The first item decides whether the items are the messages of one conversation, or one
     conversation each."""
     items = file.items
-    if as_list(file.first) is None and "messages" not in (as_object(file.first) or {}):
+    if as_list(file.first) is None and "messages" not in fields_of(file.first):
         return [("", items)] if items else []
     found: list[Found] = []
     for item in items:
-        value = as_object(item.value) or {}
+        value = fields_of(item.value)
         messages = as_list(value.get("messages")) if value else as_list(item.value)
         if messages is None:
             raise InputError(f"{item.where}: a conversation must have a list of messages")
@@ -48,7 +48,7 @@ def build(found: Found, builder: Builder) -> str:
 def detect_plain(file: JsonFile) -> bool:
     """Detect plain messages: a role, a text, and optionally a time and an author."""
     for item in file.items:
-        value = as_object(item.value) or {}
+        value = fields_of(item.value)
         if not value.keys() <= _PLAIN or not isinstance(value.get("content"), str):
             return False
         if value.get("role") in ("tool", "function", None):
@@ -60,7 +60,7 @@ def build_plain(found: list[JsonItem], builder: Builder) -> str:
     items: list[JsonItem] = []
     for item in found:
         with builder.reading(item.where):
-            value = as_object(item.value) or {}
+            value = fields_of(item.value)
             if read_role(value.get("role")) == "tool" or not isinstance(value.get("content"), str):
                 raise InputError("a plain message has a text as content and no tool results")
             items.append(item)
@@ -70,11 +70,11 @@ def build_plain(found: list[JsonItem], builder: Builder) -> str:
 
 def detect_tau_bench(file: JsonFile) -> bool:
     """Detect tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
-    return "traj" in (as_object(file.first) or {})
+    return "traj" in fields_of(file.first)
 
 
 def build_tau_bench(found: JsonItem, builder: Builder) -> str:
-    run = as_object(found.value) or {}
+    run = fields_of(found.value)
     messages = as_list(run.get("traj"))
     if messages is None:
         raise InputError(f"{found.where or 'the run'}: a run must have its messages under traj")
@@ -122,7 +122,7 @@ def _calls(value: dict[str, Json], builder: Builder) -> list[Part]:
         calls = [*calls, {"function": legacy}]
     parts: list[Part] = []
     for found in calls:
-        call = as_object(found) or {}
+        call = fields_of(found)
         function = as_object(call.get("function")) or as_object(call.get("custom")) or call
         arguments = function.get("arguments", function.get("input"))
         parts.append(builder.call(call.get("id"), function.get("name"), arguments))

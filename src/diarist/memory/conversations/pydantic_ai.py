@@ -9,27 +9,27 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import decode_base64
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, fields_of
 from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolState
 
 _OUTCOMES: dict[str, ToolState] = {"failed": "error", "retried": "error", "denied": "denied", "interrupted": "error"}
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
+    first = fields_of(file.first)
     return first.get("kind") in ("request", "response") and as_list(first.get("parts")) is not None
 
 
 def build(found: list[JsonItem], builder: Builder) -> str:
     for position, item in enumerate(found):
         with builder.reading(item.where):
-            message = as_object(item.value) or {}
+            message = fields_of(item.value)
             parts = as_list(message.get("parts"))
             if message.get("kind") not in ("request", "response") or parts is None:
                 raise InputError("a message must have the kind request or response, and parts")
             key = content_key(position, item.value)
             builder.conversation_id = builder.conversation_id or str(message.get("conversation_id") or "")
-            values = [as_object(part) or {} for part in parts]
+            values = [fields_of(part) for part in parts]
             if message["kind"] == "request":
                 for number, part in enumerate(values):
                     _add_request_part(part, f"{key}\0{number}", builder)
@@ -72,7 +72,7 @@ def _part(value: dict[str, Json], builder: Builder) -> Part | None:
     if kind in ("tool-call", "builtin-tool-call"):
         return builder.call(value.get("tool_call_id"), value.get("tool_name"), value.get("args"))
     if kind == "file":
-        return _file(as_object(text) or {})
+        return _file(fields_of(text))
     if not isinstance(text, str) or not text.strip():
         return None
     if kind == "thinking":
@@ -91,7 +91,7 @@ def _said(content: Json, builder: Builder) -> list[Part]:
     values = as_list(content)
     parts: list[Part] = []
     for value in [content] if values is None else values:
-        block = {"kind": "text-content", "content": value} if isinstance(value, str) else as_object(value) or {}
+        block = {"kind": "text-content", "content": value} if isinstance(value, str) else fields_of(value)
         kind = block.get("kind")
         if kind == "cache-point":
             continue

@@ -13,7 +13,15 @@ from datetime import datetime
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, numbered
+from diarist.memory.conversations.loading import (
+    JsonFile,
+    JsonItem,
+    as_list,
+    as_object,
+    elements_of,
+    fields_of,
+    numbered,
+)
 from diarist.messages import Json, Part, ReasoningPart, Role, ToolPart
 
 _LISTS = ("input", "output", "data", "items")
@@ -56,10 +64,10 @@ def build(found: list[JsonItem], builder: Builder) -> str:
 
 def is_item(value: Json) -> bool:
     """Return True for an item that chat completions do not have. A message with only role and content may be either."""
-    item = as_object(value) or {}
+    item = fields_of(value)
     kind = item.get("type")
     if kind == "message":  # Anthropic's answers have this type too
-        blocks = [as_object(block) or {} for block in as_list(item.get("content")) or []]
+        blocks = [fields_of(block) for block in elements_of(item.get("content"))]
         return "role" in item and not any(block.get("type") in _ANTHROPIC for block in blocks)
     return isinstance(kind, str) and (kind == "reasoning" or kind.endswith(("_call", "_call_output")))
 
@@ -123,8 +131,8 @@ class ItemReader:
 
 def read_reasoning(item: dict[str, Json]) -> list[Part]:
     """Return the summaries and texts of a reasoning item."""
-    lists = (as_list(item.get(name)) or [] for name in ("summary", "content"))
-    texts = [str((as_object(block) or {}).get("text") or "") for blocks in lists for block in blocks]
+    lists = (elements_of(item.get(name)) for name in ("summary", "content"))
+    texts = [str(fields_of(block).get("text") or "") for blocks in lists for block in blocks]
     return [ReasoningPart(text=text) for text in texts if text.strip()]
 
 
@@ -145,7 +153,7 @@ def read_call(kind: str, item: dict[str, Json], builder: Builder) -> ToolPart:
 
 def _items(value: Json) -> list[JsonItem] | None:
     """Return the items under one of the usual keys of an object, or None."""
-    whole = as_object(value) or {}
+    whole = fields_of(value)
     for key in _LISTS if "type" not in whole and "role" not in whole else ():
         found = as_list(whole.get(key))
         if found and any(is_item(item) for item in found):

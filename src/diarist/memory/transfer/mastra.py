@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from diarist.exceptions import InputError
+from diarist.memory.conversations.loading import elements_of, fields_of
 from diarist.memory.observational.log.coverage import as_digest, hash_row, join_sources
 from diarist.memory.observational.log.transitions import MAX_HINTS, cycle_id, derive_hints
 from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
-from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
+from diarist.memory.transfer.mastra_content import Note, read_content, read_json
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
 from diarist.storage.records import Hints, Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
@@ -141,7 +142,7 @@ class _Database:
         yield thread
         if metadata.get("workingMemory"):
             yield WorkingText(as_text(metadata["workingMemory"]))
-        known = as_object(as_object(metadata.get("mastra")).get("om"))
+        known = fields_of(fields_of(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
         until = parse_time(known.get("lastObservedAt"), UTC)
@@ -222,7 +223,7 @@ class _Database:
             content = read_content(row["content"], note, is_json=row["type"] == "v2")
             role, parts = row["role"], content.parts
             if role == "signal":
-                signal = as_object(content.metadata.get("signal")).get("type", row["type"])
+                signal = fields_of(content.metadata.get("signal")).get("type", row["type"])
                 if signal not in _SAID_BY_USERS:
                     note(f"signals of the type {signal!r}, left out")
                     return None
@@ -300,7 +301,7 @@ class _Database:
             value = cell
         if value is not None and not isinstance(value, dict):
             self._note(f"{what} that are not JSON objects, left out")
-        return as_object(value)
+        return fields_of(value)
 
     def _time(self, value: Json) -> datetime | None:
         moment = parse_time(value, UTC)
@@ -393,8 +394,7 @@ class _Diary:
 
 def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:
     try:
-        value: Any = read_json(row.get(name) or "[]")
+        return elements_of(read_json(row.get(name) or "[]"))
     except ValueError:
         note(f"{name} of diaries that are not JSON, left out")
         return []
-    return cast("list[Any]", value) if isinstance(value, list) else []
