@@ -12,7 +12,7 @@ from typing import Literal
 from diarist.exceptions import ConflictError, InputError
 from diarist.memory.observational.log.log_store import LogStore, begun
 from diarist.memory.transfer.format import Item, Moved, ThreadItem, WholeResource
-from diarist.memory.transfer.numbering import cut
+from diarist.memory.transfer.numbering import cut, sources_in
 from diarist.memory.transfer.thread_writer import PAGE, ThreadWriter, written
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Message
@@ -130,7 +130,7 @@ class Importer:
     async def _missing(self, whole: WholeResource) -> list[Tombstone]:
         """Return the rows of a diary that are neither imported by this call nor the same in a skipped thread."""
         missing: list[Tombstone] = []
-        sources = {source for log in whole.logs for entry in log.every_entry for source in entry.sources}
+        sources = sources_in(whole.logs)
         for id in sorted({source.thread_id for source in sources}):
             if id in self._counts and id not in self._moved.skipped:
                 continue
@@ -155,7 +155,7 @@ class Importer:
         for log in logs:
             if (log.key, log.scope, log.resource_id) != (key, scope, resource_id):
                 raise InputError(f"the diary {log.key!r} of resource {log.resource_id!r} does not belong to {key!r}")
-            for source in (source for entry in log.every_entry for source in entry.sources):
+            for source in sources_in([log]):
                 if not 1 <= source.first_seq <= source.last_seq <= self._counts.get(source.thread_id, 0):
                     raise InputError(
                         f"the diary {key!r} was made from messages {source.first_seq} to {source.last_seq} of thread"

@@ -48,9 +48,9 @@ class Numbering:
         return [replace(source, first_seq=first, last_seq=last)] if first <= last else []
 
 
-def threads_in(logs: Iterable[ObservationLog]) -> set[str]:
-    """Return the ids of the threads that the entries of a diary were made from."""
-    return {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
+def sources_in(logs: Iterable[ObservationLog]) -> set[Source]:
+    """Return everything that the entries of a diary were made from."""
+    return {source for log in logs for entry in log.every_entry for source in entry.sources}
 
 
 def cut(logs: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> list[ObservationLog]:

@@ -12,7 +12,7 @@ from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.transfer.format import Diary, Item, LeftOut, ThreadItem, WholeResource, WorkingText
-from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
+from diarist.memory.transfer.numbering import Numbering, cut, renumbered, sources_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
@@ -88,7 +88,7 @@ async def read_diary(storage: Storage, key: str, numberings: Mapping[str, Number
         return []
     logs = [visible_log(log, None) for log in [*await storage.list_generations(key), head]]
     missing = [stone for numbering in numberings.values() for stone in numbering.missing]
-    others = sorted(threads_in(logs) - numberings.keys())
+    others = sorted({source.thread_id for source in sources_in(logs)} - numberings.keys())
     missing += [Tombstone(thread_id=thread_id, first_seq=1, last_seq=WHOLE) for thread_id in others]
     return [renumbered(log, numberings) for log in cut(logs, missing)]
 

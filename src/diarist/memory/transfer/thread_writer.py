@@ -12,7 +12,7 @@ from diarist.counting import count_messages
 from diarist.exceptions import ConflictError, RunLostError, StorageError, ThreadBusyError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
-from diarist.memory.run_lifecycle import RUN_TTL, end_run
+from diarist.memory.run_lifecycle import RUN_TTL, end_run, open_run
 from diarist.memory.transfer.format import Diary, ThreadItem, WorkingText
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
@@ -152,9 +152,8 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
 
 
 async def _open(storage: Storage, thread: Thread) -> Run:
-    beginning = storage.begin_run(new_id("run"), thread, ttl=RUN_TTL, guarded=True)
     try:
-        return await acquire_or_release(beginning, lambda run: end_run(storage, run, "discarded"))
+        return await open_run(storage, new_id("run"), thread, wait=0, guarded=True)
     except ThreadBusyError as error:
         raise ThreadBusyError(
             f"thread {thread.id!r} is being created by another call; if the process of that call was killed, try again "
