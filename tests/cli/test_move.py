@@ -192,7 +192,7 @@ def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
     lines = [json.dumps(chat) for chat in (chats[0], {"title": "Empty", "messages": []}, chats[1])]
     Path("chats.jsonl").write_text("\n".join([*lines[:2], "{cut", lines[2]]))
     told = run("import", "chats.jsonl", "memory.db", "--skip-broken-lines").stderr.splitlines()
-    assert "Note: broken lines or messages, left out: 1 (first: line 3)" in told
+    assert "Note: lines that are not JSON, left out: 1 (first: line 3)" in told
     assert "Note: conversations without messages, left out: 1" in told
 
 

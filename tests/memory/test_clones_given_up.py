@@ -1,4 +1,4 @@
-"""A clone that fails late leaves nothing: no copy, nothing in the diary of its resource, no vectors."""
+"""A clone that fails late leaves nothing: no copy, nothing in the diary of its resource."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from diarist import Agent, Memory, Message
+from diarist import Agent, Memory
 from diarist.exceptions import StorageError
 from diarist.storage import Observation
-from diarist.vectors import InMemoryVectorStore
 from tests.memory.diary_kit import everything, keeping_diary, message, told, word
-from tests.memory.semantic.kit import TopicEmbedder, memory_with
-from tests.memory.semantic.test_vectors_follow import INDEX, count
 from tests.memory.test_cancelled_manual_observation import STEPS, Halting, cancelled_if_reached, when
 from tests.scenarios.kit import WatchedStorage, answering
 
@@ -50,16 +47,12 @@ async def test_cancelled_where_the_diary_is_the_resources(method: str, call: int
 class BreakingOff(WatchedStorage):
     """Its connection breaks at these calls, by name and number, after they were done."""
 
-    refuses = ""
-
     def __init__(self) -> None:
         super().__init__()
         self.breaks: set[tuple[str, int]] = set()
 
     async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         number = self.calls[name]
-        if name == self.refuses:
-            raise StorageError("nobody answers")
         done = await call()
         if (name, number) in self.breaks:
             raise StorageError("the connection broke")
@@ -86,21 +79,6 @@ async def test_a_later_thread_of_its_id_is_remembered() -> None:
     assert word(5) in model.requests[-1].text
 
 
-async def test_where_it_cannot_be_removed_the_first_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The copy is whole then, and its messages are raw."""
-    storage = BreakingOff()
-    memory = keeping_diary(storage, scope="resource")
-    await told(memory, [1, 2])
-    before = await entries(memory)
-    storage.breaks_at(("get_thread", 4))
-    storage.refuses = "delete_thread"
-    with pytest.raises(StorageError, match="broke"):
-        await memory.threads.clone("t", new_thread="copy")
-    assert "the copy copy failed, and cannot be removed" in caplog.text
-    assert len(await memory.messages.list(thread="copy")) == 2
-    assert await entries(memory) == before
-
-
 @pytest.mark.parametrize("scope", ["thread", "resource"])
 async def test_a_commit_with_a_lost_reply(scope: Literal["thread", "resource"]) -> None:
     """The connection breaks at the commit, which has happened, and once more when that is looked up."""
@@ -114,31 +92,3 @@ async def test_a_commit_with_a_lost_reply(scope: Literal["thread", "resource"]) 
     assert await everything(storage) == before
     await memory.threads.clone("t", new_thread="copy")
     assert len(await memory.messages.list(thread="copy")) == 2
-
-
-async def test_no_vectors_are_left() -> None:
-    """Another process embeds the copy before it is given up; a later thread of its id is embedded from the start."""
-
-    class Embedding(BreakingOff):
-        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-            if (name, self.calls[name]) in self.breaks:
-                self.breaks.clear()
-                await memory.messages.embed(thread="copy")
-                assert await count(store) == 4
-                raise StorageError("the connection broke")
-            return await call()
-
-    store, storage = InMemoryVectorStore(), Embedding()
-    memory = memory_with(TopicEmbedder(), storage=storage, vector=store)
-    await memory.messages.save(
-        [Message.user("Rome is warm."), Message.user("Pizza is round.")], thread="one", resource="ada"
-    )
-    await memory.settled()
-    storage.breaks_at(("get_thread", 4))
-    with pytest.raises(StorageError, match="broke"):
-        await memory.threads.clone("one", new_thread="copy")
-    await memory.settled()
-    assert (await count(store), await count(store, f"{INDEX} cursors")) == (2, 1)
-    await memory.messages.save([Message.user("Rome is far.")], thread="copy", resource="ada")
-    await memory.settled()
-    assert [hit.message.text for hit in (await memory.recall("Italy", thread="copy")).items] == ["Rome is far."]

@@ -462,13 +462,13 @@ SESSION_WITH_ODD_LINES = (
 @pytest.mark.parametrize(
     ("content", "places"),
     [
-        (SESSION_WITH_ODD_LINES, ["2 (first: line 2)"]),
+        (SESSION_WITH_ODD_LINES, ["1 (first: line 2)", "1 (first: line 3)"]),
         (lines(user("My flight is AZ 204."), {"role": "nobody", "content": "x"}, 7, assistant("Noted.")), ["2"]),
         ([user("My flight is AZ 204."), assistant({"no": "text"}), assistant("Noted.")], ["1 (first: item 2)"]),
         (lines(user("My flight is AZ 204."), assistant("Noted.")) + "{cut", ["1 (first: line 3)"]),
         (
             lines(user("My flight is AZ 204.")) + "{cut\n" + lines({"role": "nobody"}, assistant("Noted.")),
-            ["2 (first: line 2)"],
+            ["1 (first: line 3)", "1 (first: line 2)"],
         ),
     ],
 )
@@ -477,7 +477,7 @@ def test_broken_lines_can_be_left_out(read: Any, content: Any, places: list[str]
         read(content)
     chat = read(content, skip_broken_lines=True)
     assert [message.text for message in chat.messages] == ["My flight is AZ 204.", "Noted."]
-    notes = [note for note in chat.notes if note.startswith("broken lines or messages, left out: ")]
+    notes = [note for note in chat.notes if note.startswith(("broken lines or messages, left out: ", "lines that"))]
     assert len(notes) == len(places)
     assert all(place in note for place, note in zip(places, notes, strict=True))
 

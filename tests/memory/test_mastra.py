@@ -273,7 +273,7 @@ async def test_contents_that_are_damaged(mastra: Mastra) -> None:
             "metadata of resources that are not JSON objects, left out: 1",
         ],
     )
-    assert await said(memory) == ["cut \ud83d", '{"format": 2, "parts": [{"type": "te', "plain", ""]
+    assert await said(memory) == ["cut \ufffd", '{"format": 2, "parts": [{"type": "te', "plain", ""]
 
 
 def deep() -> dict[str, Any]:
@@ -300,21 +300,20 @@ async def test_what_early_and_late_versions_write_elsewhere(mastra: Mastra) -> N
     assert late.parts == [SourcePart(url="", title="guide.pdf", id="s")]
 
 
-async def test_order_is_by_time_in_whatever_form(mastra: Mastra) -> None:
+async def test_order_is_by_time(mastra: Mastra) -> None:
     mastra.thread("trip")
     for name, moment in (
-        ("fourth", "2026-03-02 12:00:00"),
-        ("third", "2026-03-02T13:30:00+02:00"),
-        ("second", 1772448300000),
-        ("first", "2026-03-02T10:00:00.000Z"),
-        ("behind first", "yesterday"),
+        ("third", "2026-03-02T11:30:00.000Z"),
+        ("second", "2026-03-02T10:00:00.000Z"),
+        ("first", "2026-03-02T09:00:00.000Z"),
+        ("undated", "yesterday"),
     ):
         mastra.says(name, "trip", name)
         mastra.execute('UPDATE mastra_messages SET "createdAt" = ? WHERE id = ?', moment, name)
     memory = await brought_in(mastra, notes=["unreadable times, left out: 1"])
-    assert await said(memory) == ["first", "behind first", "second", "third", "fourth"]
+    assert await said(memory) == ["first", "second", "third", "undated"]
     times = [row.created_at for row in await memory.messages.list(thread="trip")]
-    assert [moment and f"{moment:%H:%M}" for moment in times] == ["10:00", None, "10:45", "11:30", "12:00"]
+    assert [moment and f"{moment:%H:%M}" for moment in times] == ["09:00", "10:00", "11:30", None]
 
 
 async def test_what_diarist_has_nothing_for_is_counted(mastra: Mastra) -> None:
@@ -338,7 +337,8 @@ async def test_observations_cover_what_was_observed(mastra: Mastra) -> None:
     mastra.says("m3", "trip", "On the aisle.")
     mastra.observed("thread:trip", "old notes", until)
     mastra.observed("thread:trip", "Date: Mar 2, 2026\n* 🔴 (10:02) User flies to Rome", until, generation=1)
-    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
+    notes = ["earlier generations of diaries, left out: 1"]
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()), notes=notes)
     log = await memory.diary.get(thread="trip")
     assert log.text == "Date: Mar 2, 2026\n* 🔴 (10:02) User flies to Rome"
     assert [row.id for row in (await memory.diary.sources(log.entries[0].id, thread="trip")).items] == ["m1", "m2"]
@@ -403,20 +403,18 @@ async def test_messages_of_buffered_observations_are_raw(mastra: Mastra) -> None
     assert (log.current_task, log.suggested_response) == ("fly", "Ask when.")
 
 
-async def test_earlier_generations_are_history(mastra: Mastra) -> None:
+async def test_only_the_newest_generation_is_imported(mastra: Mastra) -> None:
     mastra.thread("trip")
     first = mastra.says("m1", "trip", "I fly to Rome.")
     second = mastra.says("m2", "trip", "On the aisle.")
     mastra.observed("thread:trip", "long notes", first)
     mastra.observed("thread:trip", "short notes", second, generation=2)
-    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
-    (earlier,) = await memory.diary.history(thread="trip")
-    now = await memory.diary.get(thread="trip")
-    assert [(log.generation, log.text, log.entries[0].kind) for log in (earlier, now)] == [
-        (0, "long notes", "observation"),
-        (2, "short notes", "reflection"),
-    ]
-    assert [entry.message_count for log in (earlier, now) for entry in log.entries] == [1, 2]
+    notes = ["earlier generations of diaries, left out: 1"]
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()), notes=notes)
+    log = await memory.diary.get(thread="trip")
+    (entry,) = log.entries
+    assert (log.generation, entry.text, entry.kind, entry.message_count) == (2, "short notes", "reflection", 2)
+    assert await memory.diary.history(thread="trip") == []
 
 
 async def test_notes_outlive_their_messages(mastra: Mastra) -> None:
@@ -453,17 +451,6 @@ async def test_what_marks_in_a_message_say(mastra: Mastra) -> None:
     mastra.observed("thread:trip", "notes", until, ids=["named"])
     (entry,) = (await (await brought_in(mastra, keeping_diary(InMemoryStorage()))).diary.get(thread="trip")).entries
     assert [(source.first_seq, source.last_seq) for source in entry.sources] == [(2, 4), (6, 6)]
-
-
-async def test_two_diaries_of_one_generation(mastra: Mastra) -> None:
-    mastra.thread("trip")
-    until = mastra.says("m1", "trip", "I fly to Rome.")
-    mastra.observed("thread:trip", "first", until)
-    mastra.execute("UPDATE mastra_observational_memory SET id = 'other'")
-    mastra.observed("thread:trip", "second", until)
-    notes = ["diaries of the same generation as another one, left out: 1"]
-    memory = await brought_in(mastra, keeping_diary(InMemoryStorage()), notes=notes)
-    assert (await memory.diary.get(thread="trip")).text == "second"
 
 
 async def test_sqlites_binary_json(mastra: Mastra) -> None:

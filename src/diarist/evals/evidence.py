@@ -14,7 +14,7 @@ from diarist.evals.datasets.beam import BEAM, flat
 from diarist.evals.items import History
 from diarist.exceptions import InputError
 from diarist.memory.conversations import read_conversations
-from diarist.memory.conversations.loading import as_list, as_object, load
+from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of, load
 from diarist.memory.observational.anchors import find_anchors
 from diarist.messages import Json, Message, TextPart, ToolPart
 
@@ -102,7 +102,7 @@ def read_evidence(path: Path) -> list[Conversation]:
     for chat in found:
         questions: list[Question] = []
         if chat.format == "locomo":
-            questions = list(_locomo(as_list(_get(values[chat.number - 1], "qa")) or [], chat.messages))
+            questions = list(_locomo(elements_of(_get(values[chat.number - 1], "qa")), chat.messages))
         elif chat.format == "tau-bench":
             questions = list(_tau_bench(values[chat.number - 1], chat.messages))
         made.append(Conversation(name=chat.title, messages=chat.messages, questions=questions))
@@ -148,9 +148,9 @@ def dates_between(text: str, low: date, high: date) -> bool:
 def _locomo(qa: Sequence[Json], messages: Sequence[Message]) -> Iterator[Question]:
     by_turn = {str(message.metadata.get("dia_id")): message for message in messages}
     for item in qa:
-        value = as_object(item) or {}
+        value = fields_of(item)
         kind = LOCOMO_KINDS.get(int(str(value.get("category") or 0)))
-        ids = re.findall(r"D\d+:\d+", " ".join(map(str, as_list(value.get("evidence")) or [])))
+        ids = re.findall(r"D\d+:\d+", " ".join(map(str, elements_of(value.get("evidence")))))
         turns = [by_turn[id] for id in dict.fromkeys(ids) if id in by_turn]
         if kind is None or not turns or "answer" not in value:
             continue
@@ -167,7 +167,7 @@ def _locomo(qa: Sequence[Json], messages: Sequence[Message]) -> Iterator[Questio
 
 def _is_beam(path: Path) -> bool:
     with suppress(InputError):
-        return path.is_dir() or "probing_questions" in (as_object(load(path).first) or {})
+        return path.is_dir() or "probing_questions" in fields_of(load(path).first)
     return False
 
 
@@ -243,7 +243,7 @@ def _answer_dates(answer: str) -> tuple[date, date] | None:
 def _tau_bench(run: Json, messages: Sequence[Message]) -> Iterator[Question]:
     """One question for each expected call: are its arguments kept, as far as the conversation has them?"""
     said = {message.id: full_text(message).lower() for message in messages if message.role != "system"}
-    for action in as_list(_get(run, "info", "task", "actions")) or []:
+    for action in elements_of(_get(run, "info", "task", "actions")):
         values = {leaf for leaf in _leaves(_get(action, "kwargs")) if len(leaf) >= 4}
         places = {value: tuple(id for id, text in said.items() if value in text) for value in sorted(values)}
         pieces = [((value,), ids) for value, ids in places.items() if ids]
@@ -253,7 +253,7 @@ def _tau_bench(run: Json, messages: Sequence[Message]) -> Iterator[Question]:
 
 def _get(value: Json, *keys: str) -> Json:
     for key in keys:
-        value = (as_object(value) or {}).get(key)
+        value = fields_of(value).get(key)
     return value
 
 

@@ -182,7 +182,7 @@ class Threads:
             },
         )
         await self._forgetting.finished(found)
-        copy = await clone(self._storage, self._counter, found, copy, selection, withdraw=self._embedding.withdraw)
+        copy = await clone(self._storage, self._counter, found, copy, selection)
         self._embedding.start(copy)
         return copy
 

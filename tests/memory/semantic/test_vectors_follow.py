@@ -205,9 +205,9 @@ class Breaking(InMemoryVectorStore):
                 raise OSError("the plug was pulled")
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
+@pytest.mark.parametrize("after", [1, 2])
 async def test_a_crash_in_between_leaves_nothing_for_ever(after: int) -> None:
-    """Wherever the work stops: what was forgotten since is gone after the next turn, all else is there once."""
+    """Wherever the work stops: what was forgotten since is gone after a search, all else is there once."""
     store = Breaking()
     memory = await conversations(store)
     store.after = after
@@ -217,7 +217,7 @@ async def test_a_crash_in_between_leaves_nothing_for_ever(after: int) -> None:
     store.after = None
     await memory.messages.save([Message.user("Garden.")], thread="one", resource="ada")
     await memory.settled()
-    assert await count(store) == 5 + (1 if after == 3 else 0)
+    assert await count(store) == 6
     page = await memory.recall("Rome", resource="ada")
     assert "Rome is secret." not in [hit.message.text for hit in page.items]
     assert await count(store) == 5  # what lay there still was found to be gone
@@ -226,7 +226,7 @@ async def test_a_crash_in_between_leaves_nothing_for_ever(after: int) -> None:
 async def test_what_was_done_before_a_crash_is_not_there_twice() -> None:
     store = Breaking()
     memory = memory_with(TopicEmbedder(), vector=store)
-    store.after = 2
+    store.after = 1
     await memory.messages.save([Message.user("Rome is warm.")], thread="one", resource="ada")
     await memory.settled()
     store.after = None

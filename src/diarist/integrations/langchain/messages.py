@@ -19,9 +19,9 @@ from langchain_core.messages import (
 
 from diarist.integrations.history import History
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.content import FILES, ContentReader, read_arguments
+from diarist.memory.conversations.content import FILES, ContentReader
 from diarist.memory.conversations.langchain import CALL_BLOCKS
-from diarist.memory.conversations.loading import as_list, as_object
+from diarist.memory.conversations.loading import as_list, fields_of
 from diarist.messages import (
     FilePart,
     Json,
@@ -54,7 +54,7 @@ def to_neutral(
         content = cast(Json, message.content)
         match message:
             case HumanMessage():
-                history.add("user", reader.parts(content, ""), [place], own)
+                history.add("user", reader.parts(content), [place], own)
             case AIMessage():
                 history.add("assistant", _answer(message, reader, builder), [place], own)
             case ToolMessage():
@@ -146,12 +146,12 @@ def _answer(message: AIMessage, reader: ContentReader, builder: Builder) -> list
         ToolPart(call_id=call["id"] or "", name=call["name"], args=call["args"]) for call in message.tool_calls
     ]
     calls += [
-        ToolPart(call_id=call["id"] or "", name=call["name"] or "", args=read_arguments(call["args"], builder, ""))
+        ToolPart(call_id=call["id"] or "", name=call["name"] or "", args=builder.arguments(call["args"]))
         for call in message.invalid_tool_calls
     ]
     if (blocks := as_list(content)) is not None:
-        content = [block for block in blocks if (as_object(block) or {}).get("type") not in CALL_BLOCKS]
-    return [*reader.parts(content, ""), *calls]
+        content = [block for block in blocks if fields_of(block).get("type") not in CALL_BLOCKS]
+    return [*reader.parts(content), *calls]
 
 
 def _with_note(message: AnyMessage, note: str) -> AnyMessage:

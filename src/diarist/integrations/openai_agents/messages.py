@@ -108,11 +108,11 @@ class ItemReader:
             kind = str(item.get("type") or "message")
             role = item.get("role") if kind == "message" else None
             if role == "assistant":
-                response.add(place, item, reader.parts(item.get("content"), ""))
+                response.add(place, item, reader.parts(item.get("content")))
             elif kind == "reasoning":
                 response.add(place, item, read_reasoning(item), thought=True)
             elif kind.endswith("_call"):
-                call = read_call(kind, item, self._builder, "")
+                call = read_call(kind, item, self._builder)
                 call.provider_executed = kind not in ANSWERED
                 response.add(place, item, [call])
             elif kind in _OF_RESPONSE:
@@ -121,7 +121,7 @@ class ItemReader:
             else:
                 response.close()
                 if role == "user":
-                    history.add("user", reader.parts(item.get("content"), ""), [place], _own_id(item))
+                    history.add("user", reader.parts(item.get("content")), [place], _own_id(item))
                 elif kind.endswith("_call_output"):
                     output = reader.result(item.get("output"))
                     call_id = str(item.get("call_id") or item.get("id") or "")

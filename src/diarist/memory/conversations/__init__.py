@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from datetime import date as Date
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from diarist.exceptions import InputError
@@ -43,46 +43,50 @@ from diarist.memory.conversations import (
     pydantic_ai,
     responses,
 )
-from diarist.memory.conversations.building import BROKEN, Builder
-from diarist.memory.conversations.loading import JsonFile, load
+from diarist.memory.conversations.building import Builder
+from diarist.memory.conversations.loading import JsonFile, JsonItem, load
 from diarist.messages import Message
 
 __all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations", "thread_id_of"]
 
 
-class _Reader(Protocol):
-    """The functions of a format: a module, or an object."""
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """The functions of a format.
 
-    def detect(self, file: JsonFile) -> bool:
-        """Return True if the start of the file looks like this format."""
-        ...
+    Attributes:
+        detect: Returns True if the start of the file looks like this format.
+        build: Adds one conversation to the builder; returns its title, or an empty text.
+        split: Returns the conversations of the file, not parsed yet. Default: all items are one conversation.
+    """
 
-    def split(self, file: JsonFile) -> list[Any]:
-        """Return the conversations of the file, not parsed yet."""
-        ...
+    detect: Callable[[JsonFile], bool]
+    build: Callable[[Any, Builder], str]
+    split: Callable[[JsonFile], list[Any]] = lambda file: [file.items] if file.items else []
 
-    def build(self, found: Any, builder: Builder) -> str:
-        """Add one conversation to the builder; return its title, or an empty text."""
-        ...
+
+def _each(file: JsonFile) -> list[JsonItem]:
+    """Split a file in which each item is a conversation."""
+    return file.items
 
 
 # The most specific format first: the openai reader would also accept plain messages.
-_READERS: dict[str, _Reader] = {
-    "claude-code": claude_code,
-    "codex": codex,
-    "gemini-cli": gemini_cli,
-    "chatgpt": chatgpt,
-    "claude-ai": claude_ai,
-    "pydantic-ai": pydantic_ai,
-    "langchain": langchain,
-    "locomo": locomo,
-    "tau-bench": openai.TauBench(),
-    "responses": responses,
-    "plain": openai.Plain(),
-    "openai": openai,
+_FORMATS: dict[str, _Format] = {
+    "claude-code": _Format(claude_code.detect, claude_code.build),
+    "codex": _Format(codex.detect, codex.build),
+    "gemini-cli": _Format(gemini_cli.detect, gemini_cli.build, gemini_cli.split),
+    "chatgpt": _Format(chatgpt.detect, chatgpt.build, _each),
+    "claude-ai": _Format(claude_ai.detect, claude_ai.build, _each),
+    "pydantic-ai": _Format(pydantic_ai.detect, pydantic_ai.build),
+    "langchain": _Format(langchain.detect, langchain.build, langchain.split),
+    "locomo": _Format(locomo.detect, locomo.build, _each),
+    "tau-bench": _Format(openai.detect_tau_bench, openai.build_tau_bench, _each),
+    "responses": _Format(responses.detect, responses.build, responses.split),
+    "plain": _Format(openai.detect_plain, openai.build_plain),
+    "openai": _Format(openai.detect, openai.build, openai.split),
 }
 
-FORMATS: tuple[str, ...] = tuple(_READERS)
+FORMATS: tuple[str, ...] = tuple(_FORMATS)
 """Valid values of ``format=``."""
 
 
@@ -167,14 +171,14 @@ def read_conversations(
         zone = ZoneInfo(timezone)
     except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
         raise InputError(f"unknown time zone {timezone!r}; use a name such as Europe/Rome") from error
-    if format is not None and format not in _READERS:
+    if format is not None and format not in _FORMATS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     try:
         file = load(path, skip_broken=skip_broken_lines)
-        format = format or next((name for name, reader in _READERS.items() if reader.detect(file)), None)
+        format = format or next((name for name, one in _FORMATS.items() if one.detect(file)), None)
         if format is None:
             raise InputError(f"not a conversation in a known format ({file.describe()}); known: {', '.join(FORMATS)}")
-        reader = _READERS[format]
+        reader = _FORMATS[format]
         found = reader.split(file)
         if not found:
             raise InputError("holds no conversation: the list is empty")
@@ -187,8 +191,6 @@ def read_conversations(
             builder = Builder(zone=zone, scope=format, skip_broken=skip_broken_lines)
             title = reader.build(found[number - 1], builder)
             builder.finish()
-            if len(found) == 1:
-                builder.note_broken_lines(file.broken)
             if not builder.messages:
                 if select is None and (chats or number < len(found)):
                     empty += 1
@@ -206,8 +208,8 @@ def read_conversations(
             )
             chats.append(chat)
         about_file = on_note or chats[0].notes.append
-        if file.broken and len(found) > 1:
-            about_file(f"{BROKEN}: {len(file.broken)} (first: {file.broken[0]})")
+        if file.broken:
+            about_file(f"lines that are not JSON, left out: {len(file.broken)} (first: {file.broken[0]})")
         if empty:
             about_file(f"conversations without messages, left out: {empty}")
     except InputError as error:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import re
+import json
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, tzinfo
 
 import orjson
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.loading import BrokenLine
+from diarist.memory.conversations.loading import BrokenLine, as_object, parse
 from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, parse_time
-
-BROKEN = "broken lines or messages, left out"
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -41,11 +39,13 @@ class Builder:
 
     Attributes:
         conversation_id: The conversation's own id in the file; empty if it has none.
+        where: Place in the file that is being read, in words; empty before and after.
     """
 
     def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
         self.conversation_id = ""
+        self.where = ""
         self._skip_broken = skip_broken
         self._zone = zone
         self._scope = scope
@@ -61,27 +61,27 @@ class Builder:
             for text, count in self._counts.items()
         ]
 
-    def note(self, text: str, where: str = "") -> None:
-        """Add a note; with ``where`` the note is counted, and names the first place."""
-        if where:
-            self._first.setdefault(text, where)
+    def note(self, text: str) -> None:
+        """Add a note. One about a place in the file is counted, and names the first place."""
+        if self.where:
+            self._first.setdefault(text, self.where)
         self._counts[text] += 1
-
-    def note_broken_lines(self, places: Sequence[str]) -> None:
-        """Count lines that were left out before, such as ``line 3``, among the broken lines or messages."""
-        if places:
-            self._first[BROKEN] = min(self._first.get(BROKEN, places[0]), places[0], key=_line_number)
-            self._counts[BROKEN] += len(places)
 
     @contextmanager
     def reading(self, where: str) -> Generator[None]:
-        """Read one line or message in the block. If it is broken, leave it out with a note, or raise BrokenLine."""
+        """Read one line or message in the block. If it is broken, leave it out with a note, or raise BrokenLine.
+
+        ``where``: its place in words; by default ``message 1``, for files of a single object.
+        """
+        self.where = where or "message 1"
         try:
             yield
         except InputError as error:
             if not self._skip_broken:
-                raise BrokenLine(str(error)) from error
-            self.note(BROKEN, where)
+                raise BrokenLine(f"{self.where}: {error}") from error
+            self.note("broken lines or messages, left out")
+        finally:
+            self.where = ""
 
     def add(
         self,
@@ -89,13 +89,12 @@ class Builder:
         parts: Sequence[Part],
         *,
         key: str,
-        where: str,
         created_at: datetime | None = None,
         metadata: dict[str, Json] | None = None,
     ) -> Message | None:
         """Append a message with an id derived from ``key``. Without parts, add only a note and return None."""
         if not parts:
-            self.note("empty messages, left out", where)
+            self.note("empty messages, left out")
             return None
         message = Message(id=self.message_id(key), role=role, parts=[], created_at=created_at, metadata=metadata or {})
         self.extend(message, parts)
@@ -111,30 +110,46 @@ class Builder:
                 self._pending[part.call_id] = part
             message.parts.append(part)
 
-    def answer(self, call_id: str | None, name: str | None, result: Json, state: ToolState, where: str) -> None:
+    def call(self, call_id: Json, name: Json, arguments: Json) -> ToolPart:
+        """Return a tool call, without its result. Raises InputError if it has no name."""
+        if not isinstance(name, str) or not name:
+            raise InputError("a tool call without a name")
+        return ToolPart(call_id=str(call_id or ""), name=name, args=self.arguments(arguments))
+
+    def arguments(self, given: Json) -> dict[str, Json]:
+        """Return the arguments of a tool call: a JSON object, perhaps as text. Other values are kept as one text."""
+        if isinstance(given, str):
+            with suppress(json.JSONDecodeError):
+                given = parse(given) if given.strip() else {}
+        args = {} if given is None else as_object(given)
+        if args is None:
+            self.note("tool arguments that cannot be used, kept as text")
+            args = {"arguments": given}
+        return args
+
+    def answer(self, call_id: Json, name: Json, result: Json, state: ToolState) -> None:
         """Add a result to its call: by id, or in older logs to the oldest open call of that name."""
         if not call_id:
-            named = (key for key, part in self._pending.items() if name in (None, part.name))
-            call_id = next(named, "")
-        part = self._pending.pop(call_id, None)
+            call_id = next((key for key, part in self._pending.items() if not name or name == part.name), "")
+        part = self._pending.pop(str(call_id), None)
         if part is None:
-            self.note("tool results without their call, left out", where)
+            self.note("tool results without their call, left out")
             return
         part.result, part.state = result, state
 
-    def time(self, value: Json, where: str) -> datetime | None:
+    def time(self, value: Json) -> datetime | None:
         """Parse a time stamp; add a note if it cannot be parsed."""
         if value is None or value == "":
             return None
         moment = parse_time(value, self._zone)
         if moment is None:
-            self.note("time stamps that could not be read", where)
+            self.note("time stamps that could not be read")
         return moment
 
-    def time_of(self, message: dict[str, Json], where: str) -> datetime | None:
+    def time_of(self, message: dict[str, Json]) -> datetime | None:
         """Return the time stamp of a message under one of its usual keys."""
         found = (message[key] for key in _TIME_KEYS if message.get(key) is not None)
-        return self.time(next(found, None), where)
+        return self.time(next(found, None))
 
     def finish(self) -> None:
         unanswered = sum(part.state == "call" for message in self.messages for part in message.tool_parts)
@@ -147,24 +162,19 @@ class Builder:
         return f"msg_{digest.hexdigest()[:32]}"
 
 
-def content_key(position: int, value: Json, where: str) -> str:
+def content_key(position: int, value: Json) -> str:
     """Return a key for a message without an id of its own, from its position and content. Additions at the end of the
     file do not change it. Raises InputError."""
     try:
         return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
     except orjson.JSONEncodeError as error:
-        raise InputError(f"{where}: cannot be stored as JSON: {error}") from error
+        raise InputError(f"cannot be stored as JSON: {error}") from error
 
 
-def read_role(value: Json, where: str) -> Role:
+def read_role(value: Json) -> Role:
     """Return the role for a name of any format. Raises InputError."""
     role = _ROLES.get(value.lower()) if isinstance(value, str) else None
     if role is None:
         given = "no role" if value is None else f"the role {value!r}"
-        raise InputError(f"{where}: a message with {given}; known: {', '.join(_ROLES)}")
+        raise InputError(f"a message with {given}; known: {', '.join(_ROLES)}")
     return role
-
-
-def _line_number(where: str) -> int:
-    found = re.search(r"\d+", where)
-    return int(found[0]) if found else 0

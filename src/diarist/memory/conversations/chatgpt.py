@@ -12,9 +12,8 @@ import re
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
-from diarist.memory.conversations.content import read_arguments
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
-from diarist.messages import Json, Part, ReasoningPart, TextPart, ToolPart
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, elements_of, fields_of
+from diarist.messages import Json, Part, ReasoningPart, TextPart
 
 # References to sources of a search, between characters of Unicode's private use area.
 _CITATION = re.compile("\ue200(?:url\ue202([^\ue201\ue202]*)\ue202)?[^\ue201]*\ue201")
@@ -23,31 +22,27 @@ _CONTEXT = ("user_editable_context", "model_editable_context")
 
 
 def detect(file: JsonFile) -> bool:
-    return as_object((as_object(file.first) or {}).get("mapping")) is not None
-
-
-def split(file: JsonFile) -> list[JsonItem]:
-    return file.items
+    return as_object(fields_of(file.first).get("mapping")) is not None
 
 
 def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that ChatGPT shows; return the conversation's title."""
-    chat = as_object(found.value) or {}
-    mapping = as_object(chat.get("mapping"))
+    chat = fields_of(found.value)
+    mapping, place = as_object(chat.get("mapping")), found.where or "conversation"
     if mapping is None:
-        raise InputError(f"{found.where or 'conversation'}: a conversation must have a mapping")
+        raise InputError(f"{place}: a conversation must have a mapping")
     nodes = {id: node for id, value in mapping.items() if (node := as_object(value)) is not None}
     branch = _branch(nodes, chat.get("current_node"))
     for id in branch:
         message = as_object(nodes[id].get("message"))
         if message is not None:
-            where = f"{found.where or 'conversation'}, message {id}"
-            with builder.reading(where):
-                _add(id, message, builder, where)
+            with builder.reading(f"{place}, message {id}"):
+                _add(id, message, builder)
     for id, node in nodes.items():
-        author = as_object((as_object(node.get("message")) or {}).get("author")) or {}
+        author = fields_of(fields_of(node.get("message")).get("author"))
         if id not in branch and author.get("role") in ("user", "assistant"):
-            builder.note("messages of other branches, left out", f"{found.where or 'conversation'}, message {id}")
+            with builder.reading(f"{place}, message {id}"):
+                builder.note("messages of other branches, left out")
     builder.conversation_id = str(chat.get("conversation_id") or chat.get("id") or "")
     return str(chat.get("title") or "")
 
@@ -62,36 +57,35 @@ def _branch(nodes: dict[str, dict[str, Json]], last: Json) -> dict[str, None]:
     return dict.fromkeys(reversed(path))
 
 
-def _add(id: str, message: dict[str, Json], builder: Builder, where: str) -> None:
-    author, content = as_object(message.get("author")) or {}, as_object(message.get("content")) or {}
-    metadata, kind = as_object(message.get("metadata")) or {}, content.get("content_type")
-    role, recipient = read_role(author.get("role"), where), message.get("recipient")
+def _add(id: str, message: dict[str, Json], builder: Builder) -> None:
+    author, content = fields_of(message.get("author")), fields_of(message.get("content"))
+    metadata, kind = fields_of(message.get("metadata")), content.get("content_type")
+    role, recipient = read_role(author.get("role")), message.get("recipient")
     if kind in _CONTEXT or metadata.get("is_user_system_message"):
-        builder.note("custom instructions and saved memories, left out", where)
+        builder.note("custom instructions and saved memories, left out")
     elif role == "tool":
         text = "\n".join(part.text for part in _parts(content, metadata) if isinstance(part, TextPart))
         state = "error" if kind == "system_error" else "result"
-        builder.answer(None, str(author.get("name") or "") or None, text, state, where)
+        builder.answer(None, author.get("name"), text, state)
     elif role == "system" or metadata.get("is_visually_hidden_from_conversation"):
-        builder.note("hidden messages, left out", where)
+        builder.note("hidden messages, left out")
     else:
         parts = _parts(content, metadata)
         if role == "assistant" and isinstance(recipient, str) and recipient not in ("all", ""):
             given = "\n".join(part.text for part in parts if isinstance(part, TextPart))
-            args = read_arguments(given, builder, where) if given.startswith("{") else {"input": given}
-            parts = [ToolPart(call_id=id, name=recipient, args=args)]
-        moment = builder.time_of({"created_at": message.get("create_time")}, where)
-        builder.add(role, parts, key=str(message.get("id") or id), where=where, created_at=moment)
+            parts = [builder.call(id, recipient, given if given.startswith("{") else {"input": given})]
+        moment = builder.time(message.get("create_time"))
+        builder.add(role, parts, key=str(message.get("id") or id), created_at=moment)
 
 
 def _parts(content: dict[str, Json], metadata: dict[str, Json]) -> list[Part]:
-    thoughts = [as_object(value) or {} for value in as_list(content.get("thoughts")) or []]
+    thoughts = [fields_of(value) for value in elements_of(content.get("thoughts"))]
     parts: list[Part] = [ReasoningPart(text=str(thought["content"])) for thought in thoughts if thought.get("content")]
     if content.get("content_type") == "reasoning_recap":  # "Thought for 12 seconds"
         return parts
     values = as_list(content.get("parts")) or [content.get(key) for key in ("text", "result") if content.get(key)]
     texts = [_text(value) for value in values]
-    files = [as_object(file) or {} for file in as_list(metadata.get("attachments")) or []]
+    files = [fields_of(file) for file in elements_of(metadata.get("attachments"))]
     texts += [f"[file: {file['name']}]" for file in files if file.get("name")]
     return parts + [TextPart(text=text) for text in texts if text.strip()]
 
@@ -99,7 +93,7 @@ def _parts(content: dict[str, Json], metadata: dict[str, Json]) -> list[Part]:
 def _text(value: Json) -> str:
     if isinstance(value, str):
         return _CITATION.sub(lambda match: match[1] or "", value)
-    part = as_object(value) or {}
+    part = fields_of(value)
     if isinstance(part.get("text"), str):  # what was said, in words
         return str(part["text"])
     kind = str(part.get("content_type") or "part")

@@ -11,33 +11,28 @@ from __future__ import annotations
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
 from diarist.messages import Json, Message, Part, TextPart, ToolState
 
 
 def detect(file: JsonFile) -> bool:
-    return as_list((as_object(file.first) or {}).get("chat_messages")) is not None
-
-
-def split(file: JsonFile) -> list[JsonItem]:
-    return file.items
+    return as_list(fields_of(file.first).get("chat_messages")) is not None
 
 
 def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that was continued last; return the conversation's name."""
-    chat = as_object(found.value) or {}
+    chat = fields_of(found.value)
     values = as_list(chat.get("chat_messages"))
     if values is None:
         raise InputError(f"{found.where or 'conversation'}: a conversation must have a list chat_messages")
-    messages = [as_object(value) or {} for value in values]
+    messages = [fields_of(value) for value in values]
     branch = _branch(messages)
     for number, message in enumerate(messages, 1):
-        where = f"{found.where or 'conversation'}, message {number}"
-        with builder.reading(where):
+        with builder.reading(f"{found.where or 'conversation'}, message {number}"):
             if number - 1 in branch:
-                _add(message, builder, where)
+                _add(message, builder)
             else:
-                builder.note("messages of other branches, left out", where)
+                builder.note("messages of other branches, left out")
     builder.conversation_id = str(chat.get("uuid") or "")
     return str(chat.get("name") or "")
 
@@ -55,39 +50,39 @@ def _branch(messages: list[dict[str, Json]]) -> set[int]:
     return path
 
 
-def _add(message: dict[str, Json], builder: Builder, where: str) -> None:
-    role = read_role(message.get("sender"), where)
+def _add(message: dict[str, Json], builder: Builder) -> None:
+    role = read_role(message.get("sender"))
     reader = ContentReader(builder)
-    moment, key = builder.time_of(message, where), str(message.get("uuid") or where)
+    moment, key = builder.time_of(message), str(message.get("uuid") or builder.where)
     added: Message | None = None
     # A call and its result stand in one message. The call must be known before the result can be added to it.
     for block in as_list(message.get("content")) or [message.get("text")]:
-        result = as_object(block) or {}
+        result = fields_of(block)
         if result.get("type") == "tool_result":
             state: ToolState = "error" if result.get("is_error") else "result"
-            call_id, name = (str(result.get(key) or "") or None for key in ("tool_use_id", "name"))
-            builder.answer(call_id, name, reader.result(result.get("content")), state, where)
+            answer = reader.result(result.get("content"))
+            builder.answer(result.get("tool_use_id"), result.get("name"), answer, state)
             continue
         if result.get("type") in ("token_budget", "flag"):
             continue
-        parts = reader.parts(block if isinstance(block, str) else [block], where)
+        parts = reader.parts(block if isinstance(block, str) else [block])
         if added is not None:
             builder.extend(added, parts)
         elif parts:
-            added = builder.add(role, parts, key=key, where=where, created_at=moment)
+            added = builder.add(role, parts, key=key, created_at=moment)
     files = _files(message)
     if added is not None:
         builder.extend(added, files)
     else:
-        builder.add(role, files, key=key, where=where, created_at=moment)
+        builder.add(role, files, key=key, created_at=moment)
 
 
 def _files(message: dict[str, Json]) -> list[Part]:
     """Return the text of attached files; of others, their names."""
     parts: list[Part] = []
     for key in ("attachments", "files"):
-        for value in as_list(message.get(key)) or []:
-            file = as_object(value) or {}
+        for value in elements_of(message.get(key)):
+            file = fields_of(value)
             text = str(file.get("extracted_content") or "")
             if file.get("file_name") or text:
                 parts.append(TextPart(text=f"[file: {file.get('file_name') or 'without a name'}]\n{text}".rstrip()))

@@ -7,7 +7,7 @@ import re
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of
 from diarist.messages import Json, Message, Part, TextPart
 
 _ANSI = re.compile(
@@ -32,10 +32,6 @@ def detect(file: JsonFile) -> bool:
     return any(_is_event(item.value) for item in file.items)  # files start with lines of other kinds
 
 
-def split(file: JsonFile) -> list[list[JsonItem]]:
-    return [file.items] if file.items else []
-
-
 def build(found: list[JsonItem], builder: Builder) -> str:
     """Add all lines; return the session's title from its summary line, or an empty text."""
     content = ContentReader(
@@ -44,36 +40,35 @@ def build(found: list[JsonItem], builder: Builder) -> str:
     titles: dict[str, str] = {}
     seen: set[str] = set()
     turns: dict[str, Message] = {}
-    side_only = all((as_object(item.value) or {}).get("isSidechain") for item in found if _is_event(item.value))
+    side_only = all(fields_of(item.value).get("isSidechain") for item in found if _is_event(item.value))
     for item in found:
         with builder.reading(item.where):
-            where, event = item.where, as_object(item.value)
+            event = as_object(item.value)
             if event is None:
-                raise InputError(f"{where}: every line must be a JSON object")
+                raise InputError("every line must be a JSON object")
             if event.get("type") == "summary":
                 titles[str(event.get("leafUuid"))] = str(event.get("summary") or "")
             if reason := _left_out(event, seen, side_only=side_only):
-                builder.note(f"{reason}, left out", where)
+                builder.note(f"{reason}, left out")
                 continue
             message = as_object(event.get("message"))
             if message is None:
-                raise InputError(f"{where}: a line of type {event['type']} without a message")
-            uuid = str(event.get("uuid") or where)
+                raise InputError(f"a line of type {event['type']} without a message")
+            uuid = str(event.get("uuid") or item.where)
             seen.add(uuid)
-            parts = content.parts(message.get("content"), where)
+            parts = content.parts(message.get("content"))
             if event["type"] == "user":
                 said = [part for part in map(_own_words, parts) if part is not None]
                 if said:
-                    builder.add("user", said, key=uuid, where=where, created_at=builder.time_of(event, where))
+                    builder.add("user", said, key=uuid, created_at=builder.time_of(event))
                 elif not has_results(message.get("content")):
-                    builder.note("user lines with nothing but Claude Code's own output, left out", where)
+                    builder.note("user lines with nothing but Claude Code's own output, left out")
                 continue
             key = str(message.get("id") or uuid)
             if (begun := turns.get(key)) is not None:
                 builder.extend(begun, parts)
             elif parts:  # a line without parts is thinking that was not recorded; a later line continues the message
-                moment = builder.time_of(event, where)
-                added = builder.add("assistant", parts, key=key, where=where, created_at=moment)
+                added = builder.add("assistant", parts, key=key, created_at=builder.time_of(event))
                 if added is not None:
                     turns[key] = added
     for key, turn in turns.items():
@@ -86,7 +81,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
 
 def _left_out(event: dict[str, Json], seen: set[str], *, side_only: bool) -> str:
     """Return the reason to leave a line out; empty for a line of the conversation."""
-    kind, message = event.get("type"), as_object(event.get("message")) or {}
+    kind, message = event.get("type"), fields_of(event.get("message"))
     if kind not in ("user", "assistant"):
         return f"lines of type {kind}"
     if event.get("isSidechain") and not side_only:
@@ -103,7 +98,7 @@ def _left_out(event: dict[str, Json], seen: set[str], *, side_only: bool) -> str
 
 
 def _is_event(value: Json) -> bool:
-    event = as_object(value) or {}
+    event = fields_of(value)
     return event.get("type") in ("user", "assistant") and as_object(event.get("message")) is not None
 
 

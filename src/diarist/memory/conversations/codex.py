@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, parse
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of, parse
 from diarist.memory.conversations.responses import ItemReader, is_item
 from diarist.messages import Json, Part, TextPart
 
@@ -26,15 +26,11 @@ _ADDED = re.compile(
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
-    if any((as_object(item.value) or {}).get("type") == "response_item" for item in file.items):
+    first = fields_of(file.first)
+    if any(fields_of(item.value).get("type") == "response_item" for item in file.items):
         return True
     is_old = {"id", "timestamp", "instructions"} <= first.keys() and "type" not in first
     return first.get("type") == "session_meta" or is_old
-
-
-def split(file: JsonFile) -> list[list[JsonItem]]:
-    return [file.items] if file.items else []
 
 
 def build(found: list[JsonItem], builder: Builder) -> str:
@@ -44,7 +40,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
         with builder.reading(item.where):
             line = as_object(item.value)
             if line is None:
-                raise InputError(f"{item.where}: every line must be a JSON object")
+                raise InputError("every line must be a JSON object")
             kind, payload, moment = line.get("type"), as_object(line.get("payload")), line.get("timestamp")
             if kind is None and "id" in line:
                 payload = line
@@ -55,16 +51,16 @@ def build(found: list[JsonItem], builder: Builder) -> str:
                 continue
             if kind == "response_item":
                 if payload is None:
-                    raise InputError(f"{item.where}: a line of type response_item without a payload")
+                    raise InputError("a line of type response_item without a payload")
             elif is_item(line):
                 payload, moment = line, started
             else:
-                builder.note(f"lines of type {kind or line.get('record_type')}, left out", item.where)
+                builder.note(f"lines of type {kind or line.get('record_type')}, left out")
                 continue
             if payload.get("role") in ("developer", "system"):
-                builder.note("instructions of Codex, left out", item.where)
+                builder.note("instructions of Codex, left out")
                 continue
-            reader.read(position, payload, item.where, builder.time(moment, item.where))
+            reader.read(position, payload, builder.time(moment))
     reader.close()
     return ""
 
@@ -78,8 +74,8 @@ def _output(output: Json) -> Json:
     if not isinstance(output, str) or not output.startswith("{"):
         return output
     with suppress(json.JSONDecodeError):
-        value = as_object(parse(output)) or {}
+        value = fields_of(parse(output))
         if isinstance(value.get("output"), str):
-            code = (as_object(value.get("metadata")) or {}).get("exit_code")
+            code = fields_of(value.get("metadata")).get("exit_code")
             return value["output"] + (f"\n[exit code {code}]" if code else "")
     return output

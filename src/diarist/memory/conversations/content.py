@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import binascii
-import json
 import mimetypes
 from base64 import b64decode
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import as_list, as_object, parse
-from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
+from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of
+from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolState
 
 IMAGES = ("image", "image_url", "input_image")
 """Types of the parts that are an image, of all providers."""
@@ -43,7 +41,7 @@ class ContentReader:
         self._builder, self._clean, self._state = builder, clean, state
         self._files, self._unknown = files, unknown
 
-    def parts(self, content: Json, where: str) -> list[Part]:
+    def parts(self, content: Json) -> list[Part]:
         """Return the parts. Raises InputError if ``content`` is not a text, a list of parts or null."""
         if content is None:
             return []
@@ -51,19 +49,19 @@ class ContentReader:
             return self._text(content)
         blocks = as_list(content)
         if blocks is None:
-            raise InputError(f"{where}: content must be a text or a list of parts, not {type(content).__name__}")
-        return [part for block in blocks for part in self._block(block, where)]
+            raise InputError(f"content must be a text or a list of parts, not {type(content).__name__}")
+        return [part for block in blocks for part in self._block(block)]
 
     def result(self, content: Json) -> Json:
         """Return a tool's result: lists of parts become their text, other values stay JSON."""
         if isinstance(content, str):
             return self._clean(content)
         blocks = as_list(content)
-        if not blocks or not all("type" in (as_object(block) or {}) for block in blocks):
+        if not blocks or not all("type" in fields_of(block) for block in blocks):
             return "" if content is None else content
         lines: list[str] = []
         for value in blocks:
-            block = as_object(value) or {}
+            block = fields_of(value)
             text = block.get("text")
             lines.append(self._clean(text) if isinstance(text, str) else f"[{block['type']}]")
         return "\n".join(lines)
@@ -72,13 +70,13 @@ class ContentReader:
         cleaned = self._clean(text) if isinstance(text, str) else ""
         return [TextPart(text=cleaned)] if cleaned.strip() else []
 
-    def _block(self, value: Json, where: str) -> list[Part]:
+    def _block(self, value: Json) -> list[Part]:
         if isinstance(value, str):
             return self._text(value)
         block = as_object(value)
         kind = (block or {}).get("type")
         if block is None or not isinstance(kind, str):
-            raise InputError(f"{where}: every part of content needs a type")
+            raise InputError("every part of content needs a type")
         match kind:
             case "text" | "input_text" | "output_text":
                 return self._text(block.get("text"))
@@ -89,14 +87,11 @@ class ContentReader:
                 thought = block.get("thinking") or block.get("reasoning") or block.get("text") or _summary(block)
                 return [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
             case "tool_use":
-                if not isinstance(block.get("name"), str):
-                    raise InputError(f"{where}: a tool call without a name")
-                args = as_object(block.get("input")) or {}
-                return [ToolPart(call_id=str(block.get("id") or ""), name=block["name"], args=args)]
+                return [self._builder.call(block.get("id"), block.get("name"), block.get("input"))]
             case "tool_result":
                 result = self.result(block.get("content"))
                 state: ToolState = self._state(str(result)) if block.get("is_error") else "result"
-                self._builder.answer(block.get("tool_use_id"), None, result, state, where)
+                self._builder.answer(block.get("tool_use_id"), None, result, state)
                 return []
             case _:
                 file = _file(block) if kind in self._files else None
@@ -105,31 +100,19 @@ class ContentReader:
                 if self._unknown is not None:
                     self._unknown(kind)
                 else:
-                    self._builder.note(f"parts of type {kind}, kept as a placeholder", where)
+                    self._builder.note(f"parts of type {kind}, kept as a placeholder")
                 return [TextPart(text=f"[{kind}]")]
-
-
-def read_arguments(given: Json, builder: Builder, where: str) -> dict[str, Json]:
-    """Return the arguments of a tool call, which may be a JSON object as text. Other values are kept as one text."""
-    if isinstance(given, str):
-        with suppress(json.JSONDecodeError):
-            given = parse(given) if given.strip() else {}
-    args = {} if given is None else as_object(given)
-    if args is None:
-        builder.note("tool arguments that cannot be used, kept as text", where)
-        args = {"arguments": given}
-    return args
 
 
 def has_results(content: Json) -> bool:
     """Return True for content with tool results. Such content may add no message of its own."""
-    blocks = as_list(content) or []
-    return any((as_object(block) or {}).get("type") == "tool_result" for block in blocks)
+    blocks = elements_of(content)
+    return any(fields_of(block).get("type") == "tool_result" for block in blocks)
 
 
 def _summary(block: dict[str, Json]) -> str:
     """Return the text of OpenAI's reasoning."""
-    texts = ((as_object(item) or {}).get("text") for item in as_list(block.get("summary")) or [])
+    texts = (fields_of(item).get("text") for item in elements_of(block.get("summary")))
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -144,7 +127,7 @@ def _file(block: dict[str, Json]) -> FilePart | None:
         given = "text/plain"
     elif kind == "input_audio" and held.get("format"):
         given = f"audio/{held['format']}"
-    names = (held.get("filename"), (as_object(block.get("extras")) or {}).get("filename"), block.get("title"))
+    names = (held.get("filename"), fields_of(block.get("extras")).get("filename"), block.get("title"))
     name = next((value for value in names if isinstance(value, str)), None)
     if isinstance(text := held.get("text"), str) and kind == "text-plain":
         return FilePart(media_type="text/plain", data=text.encode("utf-8", "replace"), name=name)

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import decode_base64
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.loading import (
+    JsonFile,
+    JsonItem,
+    as_list,
+    as_object,
+    elements_of,
+    fields_of,
+    numbered,
+)
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
 _CONTEXT = ("This is the Gemini CLI. We are setting up the context for our chat", "<session_context>")
@@ -34,7 +42,7 @@ class _Session:
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
+    first = fields_of(file.first)
     history = as_list(first.get("history"))
     return "projectHash" in first or _is_content((history or [None])[0] if history else file.first)
 
@@ -44,26 +52,26 @@ def split(file: JsonFile) -> list[_Session]:
     if first is None:
         return []
     if (history := as_list(first.get("history"))) is not None:
-        return [_Session(contents=_numbered(history))]
+        return [_Session(contents=numbered(history))]
     if "projectHash" not in first:
         return [_Session(contents=file.items)]
     records = as_list(first.get("messages"))
     if records is not None and len(file.items) == 1:
-        return [_Session(first, _numbered(records))]
+        return [_Session(first, numbered(records))]
     session, found = _Session(), dict[str, JsonItem]()
     for item in file.items:
-        line = as_object(item.value) or {}
+        line = fields_of(item.value)
         if "$rewindTo" in line:
             ids = list(found)
             to = str(line["$rewindTo"])
             start = ids.index(to) if to in found else 0
             found = {id: found[id] for id in ids[:start]}
         elif "$set" in line or ("projectHash" in line and "type" not in line):
-            session.meta |= as_object(line.get("$set", line)) or {}
+            session.meta |= fields_of(line.get("$set", line))
         else:
             found[str(line.get("id") or item.where)] = item
     replaced = as_list(session.meta.get("messages"))
-    session.records = _numbered(replaced) if replaced else list(found.values())
+    session.records = numbered(replaced) if replaced else list(found.values())
     return [session]
 
 
@@ -78,35 +86,33 @@ def build(found: _Session, builder: Builder) -> str:
 
 
 def _add_record(item: JsonItem, builder: Builder) -> None:
-    where, record = item.where, as_object(item.value)
+    record = as_object(item.value)
     if record is None or not isinstance(record.get("type"), str):
-        raise InputError(f"{where}: a message must be an object with a type")
-    kind, key, moment = record["type"], str(record.get("id") or where), builder.time_of(record, where)
+        raise InputError("a message must be an object with a type")
+    kind, key, moment = record["type"], str(record.get("id") or item.where), builder.time_of(record)
     if kind == "user":
         # What the user typed. The content may also have the text of files that the user mentioned.
-        parts = _parts(record.get("displayContent") or record.get("content"), builder, where)
-        builder.add("user", parts, key=key, where=where, created_at=moment)
+        parts = _parts(record.get("displayContent") or record.get("content"), builder)
+        builder.add("user", parts, key=key, created_at=moment)
     elif kind == "gemini":
-        thoughts = [as_object(thought) or {} for thought in as_list(record.get("thoughts")) or []]
+        thoughts = [fields_of(thought) for thought in elements_of(record.get("thoughts"))]
         texts = (": ".join(str(one[key]) for key in ("subject", "description") if one.get(key)) for one in thoughts)
         parts: list[Part] = [ReasoningPart(text=text) for text in texts]
-        parts += _parts(record.get("content"), builder, where)
-        parts += [_call(as_object(call) or {}, where) for call in as_list(record.get("toolCalls")) or []]
+        parts += _parts(record.get("content"), builder)
+        parts += [_call(fields_of(call), builder) for call in elements_of(record.get("toolCalls"))]
         # Gemini CLI saves the session while a turn runs. The key depends on the length of the turn, so a turn that
         # has grown since the last import is added again under another id.
         answered = sum(isinstance(part, ToolPart) and part.state != "call" for part in parts)
-        builder.add("assistant", parts, key=f"{key}\0{len(parts)}\0{answered}", where=where, created_at=moment)
+        builder.add("assistant", parts, key=f"{key}\0{len(parts)}\0{answered}", created_at=moment)
     else:
-        builder.note(f"messages of type {kind}, left out", where)
+        builder.note(f"messages of type {kind}, left out")
 
 
-def _call(call: dict[str, Json], where: str) -> ToolPart:
-    if not isinstance(call.get("name"), str):
-        raise InputError(f"{where}: a tool call without a name")
-    part = ToolPart(call_id=str(call.get("id") or ""), name=call["name"], args=as_object(call.get("args")) or {})
+def _call(call: dict[str, Json], builder: Builder) -> ToolPart:
+    part = builder.call(call.get("id"), call.get("name"), call.get("args"))
     part.state = _STATES.get(str(call.get("status")), "call")
     if part.state != "call":
-        results = (_response(result) for result in as_list(call.get("result")) or [])
+        results = (_response(result) for result in elements_of(call.get("result")))
         found = next((result for result in results if result is not None), None)
         part.result = call.get("resultDisplay") or "" if found is None else found
     return part
@@ -114,50 +120,48 @@ def _call(call: dict[str, Json], where: str) -> ToolPart:
 
 def _response(value: Json) -> Json:
     """Return the output of a ``functionResponse``, or None for other parts."""
-    found = as_object((as_object(value) or {}).get("functionResponse"))
+    found = as_object(fields_of(value).get("functionResponse"))
     if found is None:
         return None
-    response = as_object(found.get("response")) or {}
+    response = fields_of(found.get("response"))
     return next((response[key] for key in ("output", "error") if key in response), response)
 
 
 def _add_contents(items: Iterable[JsonItem], builder: Builder) -> None:
     in_context = False
     for position, item in enumerate(items):
-        where = item.where or "message 1"
-        with builder.reading(where):
+        with builder.reading(item.where):
             content = as_object(item.value)
             if content is None or content.get("role") not in ("user", "model"):
-                raise InputError(f"{where}: a message must have the role user or model")
-            parts = _parts(content.get("parts"), builder, where)
+                raise InputError("a message must have the role user or model")
+            parts = _parts(content.get("parts"), builder)
             text = parts[0].text.lstrip() if parts and isinstance(parts[0], TextPart) else ""
             if text.startswith(_CONTEXT) or (in_context and text.startswith(_CONTEXT_ANSWER)):
                 in_context = True
-                builder.note("messages that Gemini CLI added at the start, left out", where)
+                builder.note("messages that Gemini CLI added at the start, left out")
                 continue
             if parts or not content.get("parts"):
                 role = "user" if content["role"] == "user" else "assistant"
-                builder.add(role, parts, key=content_key(position, item.value, where), where=where)
+                builder.add(role, parts, key=content_key(position, item.value))
 
 
-def _parts(content: Json, builder: Builder, where: str) -> list[Part]:
+def _parts(content: Json, builder: Builder) -> list[Part]:
     """Return the parts of a ``PartListUnion``: a text, a part, or a list of them. Adds results to their calls."""
     parts: list[Part] = []
     values = as_list(content)
     for value in [content] if values is None else values:
-        part = {"text": value} if isinstance(value, str) else as_object(value) or {}
+        part = {"text": value} if isinstance(value, str) else fields_of(value)
         call, data = as_object(part.get("functionCall")), as_object(part.get("inlineData"))
         answer, file = as_object(part.get("functionResponse")), as_object(part.get("fileData"))
         if isinstance(part.get("text"), str):
             if part["text"].strip():
                 parts.append((ReasoningPart if part.get("thought") else TextPart)(text=part["text"]))
         elif call is not None:
-            parts.append(_call(call, where))
+            parts.append(_call(call, builder))
         elif answer is not None:
-            failed = "error" in (as_object(answer.get("response")) or {})
-            name, state = str(answer.get("name") or ""), "error" if failed else "result"
-            call_id = str(answer.get("id") or "")
-            builder.answer(call_id, name, _response(value), state, where)
+            failed = "error" in fields_of(answer.get("response"))
+            state = "error" if failed else "result"
+            builder.answer(answer.get("id"), answer.get("name"), _response(value), state)
         elif data is not None and (decoded := decode_base64(data.get("data"))) is not None:
             parts.append(FilePart(media_type=str(data.get("mimeType") or "application/octet-stream"), data=decoded))
         elif file is not None and file.get("fileUri"):
@@ -165,15 +169,11 @@ def _parts(content: Json, builder: Builder, where: str) -> list[Part]:
             parts.append(FilePart(media_type=media_type, url=str(file["fileUri"])))
         elif part:
             kind = next(iter(part))
-            builder.note(f"parts of type {kind}, kept as a placeholder", where)
+            builder.note(f"parts of type {kind}, kept as a placeholder")
             parts.append(TextPart(text=f"[{kind}]"))
     return parts
 
 
 def _is_content(value: Json) -> bool:
-    content = as_object(value) or {}
+    content = fields_of(value)
     return content.get("role") in ("user", "model") and as_list(content.get("parts")) is not None
-
-
-def _numbered(values: list[Json]) -> list[JsonItem]:
-    return [JsonItem(f"message {number}", value) for number, value in enumerate(values, 1)]

@@ -12,9 +12,17 @@ from typing import NamedTuple
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
-from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
-from diarist.messages import Json, Part, ToolPart
+from diarist.memory.conversations.content import ContentReader
+from diarist.memory.conversations.loading import (
+    JsonFile,
+    JsonItem,
+    as_list,
+    as_object,
+    elements_of,
+    fields_of,
+    numbered,
+)
+from diarist.messages import Json, Part
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")
 CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
@@ -27,73 +35,66 @@ class _Message(NamedTuple):
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
+    first = fields_of(file.first)
     messages = as_list(first.get("messages"))
     return _read(messages[0] if messages else file.first) is not None
 
 
 def split(file: JsonFile) -> list[list[JsonItem]]:
-    first = as_object(file.first) or {}
-    if "messages" not in first:
+    if "messages" not in fields_of(file.first):
         return [file.items] if file.items else []
-    states = [as_list((as_object(item.value) or {}).get("messages")) or [] for item in file.items]
-    return [[JsonItem(f"message {number}", value) for number, value in enumerate(state, 1)] for state in states]
+    return [numbered(elements_of(fields_of(item.value).get("messages"))) for item in file.items]
 
 
 def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ContentReader(builder)
     for position, item in enumerate(found):
-        where = item.where or "message 1"
-        with builder.reading(where):
+        with builder.reading(item.where):
             message = _read(item.value)
             if message is None:
-                raise InputError(f"{where}: not a message of LangChain; known types: {', '.join(_KINDS)}")
-            _add(position, message, item.value, reader, builder, where)
+                raise InputError(f"not a message of LangChain; known types: {', '.join(_KINDS)}")
+            _add(position, message, item.value, reader, builder)
     return ""
 
 
-def _add(position: int, message: _Message, value: Json, reader: ContentReader, builder: Builder, where: str) -> None:
+def _add(position: int, message: _Message, value: Json, reader: ContentReader, builder: Builder) -> None:
     kind, fields = message
     content = fields.get("content")
     if kind in ("tool", "function"):
         state = "error" if fields.get("status") == "error" else "result"
-        call_id, name = (str(fields.get(key) or "") or None for key in ("tool_call_id", "name"))
-        builder.answer(call_id, name, reader.result(content), state, where)
+        builder.answer(fields.get("tool_call_id"), fields.get("name"), reader.result(content), state)
         return
-    calls = _calls(fields, builder, where)
+    calls = _calls(fields, builder)
     blocks = as_list(content)
     if calls and blocks is not None:
-        content = [block for block in blocks if (as_object(block) or {}).get("type") not in CALL_BLOCKS]
+        content = [block for block in blocks if fields_of(block).get("type") not in CALL_BLOCKS]
     name = fields.get("name")
     builder.add(
-        read_role(fields.get("role") if kind == "chat" else kind, where),
-        [*reader.parts(content, where), *calls],
-        key=content_key(position, value, where),
-        where=where,
-        created_at=builder.time_of(as_object(fields.get("additional_kwargs")) or {}, where),
+        read_role(fields.get("role") if kind == "chat" else kind),
+        [*reader.parts(content), *calls],
+        key=content_key(position, value),
+        created_at=builder.time_of(fields_of(fields.get("additional_kwargs"))),
         metadata={"name": name} if isinstance(name, str) and name else None,
     )
 
 
-def _calls(fields: dict[str, Json], builder: Builder, where: str) -> list[Part]:
-    more = as_object(fields.get("additional_kwargs")) or {}
-    calls = as_list(fields.get("tool_calls")) or as_list(more.get("tool_calls")) or []
+def _calls(fields: dict[str, Json], builder: Builder) -> list[Part]:
+    more = fields_of(fields.get("additional_kwargs"))
+    calls = as_list(fields.get("tool_calls")) or elements_of(more.get("tool_calls"))
     if not calls and more.get("function_call"):
         calls = [more["function_call"]]
     parts: list[Part] = []
-    for value in [*calls, *(as_list(fields.get("invalid_tool_calls")) or [])]:
-        call = as_object(value) or {}
+    for value in [*calls, *elements_of(fields.get("invalid_tool_calls"))]:
+        call = fields_of(value)
         function = as_object(call.get("function")) or call  # OpenAI's form, in older histories
-        if not isinstance(function.get("name"), str):
-            raise InputError(f"{where}: a tool call without a name")
-        args = read_arguments(function.get("args", function.get("arguments")), builder, where)
-        parts.append(ToolPart(call_id=str(call.get("id") or ""), name=function["name"], args=args))
+        arguments = function.get("args", function.get("arguments"))
+        parts.append(builder.call(call.get("id"), function.get("name"), arguments))
     return parts
 
 
 def _read(value: Json) -> _Message | None:
     """Return the kind and the fields of a message in one of the forms, or None."""
-    found = as_object(value) or {}
+    found = fields_of(value)
     kind, fields = found.get("type"), found
     if kind == "constructor" and (path := as_list(found.get("id"))):
         kind, fields = str(path[-1]).removesuffix("Chunk").removesuffix("Message").lower(), found.get("kwargs")

@@ -45,7 +45,7 @@ class JsonFile:
 
     def describe(self) -> str:
         """Return a description of the file's start, for an error message."""
-        keys = ", ".join(list(as_object(self.first) or {})[:8])
+        keys = ", ".join(list(fields_of(self.first))[:8])
         return f"its first object has the keys {keys}" if keys else "no JSON objects"
 
 
@@ -93,6 +93,22 @@ def as_object(value: Json) -> dict[str, Json] | None:
 def as_list(value: Json) -> list[Json] | None:
     """Return the value if it is a JSON array, else None."""
     return cast("list[Json]", value) if isinstance(value, list) else None
+
+
+def fields_of(value: Json) -> dict[str, Json]:
+    """Return the fields of a JSON object; an empty dict for any other value."""
+    return as_object(value) or {}
+
+
+def elements_of(value: Json) -> list[Json]:
+    """Return the elements of a JSON array; an empty list for any other value."""
+    return as_list(value) or []
+
+
+def numbered(values: list[Json], where: str = "", word: str = "message") -> list[JsonItem]:
+    """Return the values with their places in words, such as ``message 1``, behind ``where``."""
+    prefix = f"{where}, " if where else ""
+    return [JsonItem(f"{prefix}{word} {number}", value) for number, value in enumerate(values, 1)]
 
 
 def parse(text: str) -> Json:

@@ -8,81 +8,71 @@ from __future__ import annotations
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
-from diarist.memory.conversations.content import decode_base64, read_arguments
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
-from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, ToolState
+from diarist.memory.conversations.content import decode_base64
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, fields_of
+from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolState
 
 _OUTCOMES: dict[str, ToolState] = {"failed": "error", "retried": "error", "denied": "denied", "interrupted": "error"}
 
 
 def detect(file: JsonFile) -> bool:
-    first = as_object(file.first) or {}
+    first = fields_of(file.first)
     return first.get("kind") in ("request", "response") and as_list(first.get("parts")) is not None
-
-
-def split(file: JsonFile) -> list[list[JsonItem]]:
-    return [file.items] if file.items else []
 
 
 def build(found: list[JsonItem], builder: Builder) -> str:
     for position, item in enumerate(found):
-        where = item.where or "message 1"
-        with builder.reading(where):
-            message = as_object(item.value) or {}
+        with builder.reading(item.where):
+            message = fields_of(item.value)
             parts = as_list(message.get("parts"))
             if message.get("kind") not in ("request", "response") or parts is None:
-                raise InputError(f"{where}: a message must have the kind request or response, and parts")
-            key = content_key(position, item.value, where)
+                raise InputError("a message must have the kind request or response, and parts")
+            key = content_key(position, item.value)
             builder.conversation_id = builder.conversation_id or str(message.get("conversation_id") or "")
-            values = [as_object(part) or {} for part in parts]
+            values = [fields_of(part) for part in parts]
             if message["kind"] == "request":
                 for number, part in enumerate(values):
-                    _add_request_part(part, f"{key}\0{number}", builder, where)
+                    _add_request_part(part, f"{key}\0{number}", builder)
             else:
-                _add_response(message, values, key, builder, where)
+                _add_response(message, values, key, builder)
     return ""
 
 
-def _add_request_part(part: dict[str, Json], key: str, builder: Builder, where: str) -> None:
-    kind, moment = part.get("part_kind"), builder.time_of(part, where)
+def _add_request_part(part: dict[str, Json], key: str, builder: Builder) -> None:
+    kind, moment = part.get("part_kind"), builder.time_of(part)
     if kind == "user-prompt":
-        builder.add("user", _said(part.get("content"), builder, where), key=key, where=where, created_at=moment)
+        builder.add("user", _said(part.get("content"), builder), key=key, created_at=moment)
     elif kind == "system-prompt":
         parts = [TextPart(text=str(part.get("content") or ""))]
-        builder.add("system", parts, key=key, where=where, created_at=moment)
+        builder.add("system", parts, key=key, created_at=moment)
     elif kind == "tool-return" or (kind == "retry-prompt" and part.get("tool_name")):
-        _answer(part, builder, where)
+        _answer(part, builder)
     else:
-        builder.note(f"parts of kind {kind}, left out", where)
+        builder.note(f"parts of kind {kind}, left out")
 
 
-def _add_response(
-    message: dict[str, Json], values: list[dict[str, Json]], key: str, builder: Builder, where: str
-) -> None:
+def _add_response(message: dict[str, Json], values: list[dict[str, Json]], key: str, builder: Builder) -> None:
     added: Message | None = None
     for value in values:
         if value.get("part_kind") == "builtin-tool-return":  # its call stands before it, in the same message
-            _answer(value, builder, where)
+            _answer(value, builder)
             continue
-        part = _part(value, builder, where)
+        part = _part(value, builder)
         if part is None:
-            builder.note(f"parts of kind {value.get('part_kind')}, left out", where)
+            builder.note(f"parts of kind {value.get('part_kind')}, left out")
         elif added is not None:
             builder.extend(added, [part])
         else:
-            moment = builder.time_of(message, where)
-            added = builder.add("assistant", [part], key=key, where=where, created_at=moment)
+            moment = builder.time_of(message)
+            added = builder.add("assistant", [part], key=key, created_at=moment)
 
 
-def _part(value: dict[str, Json], builder: Builder, where: str) -> Part | None:
+def _part(value: dict[str, Json], builder: Builder) -> Part | None:
     kind, text = value.get("part_kind"), value.get("content")
     if kind in ("tool-call", "builtin-tool-call"):
-        if not isinstance(value.get("tool_name"), str):
-            raise InputError(f"{where}: a tool call without a name")
-        args = read_arguments(value.get("args"), builder, where)
-        return ToolPart(call_id=str(value.get("tool_call_id") or ""), name=value["tool_name"], args=args)
+        return builder.call(value.get("tool_call_id"), value.get("tool_name"), value.get("args"))
     if kind == "file":
-        return _file(as_object(text) or {})
+        return _file(fields_of(text))
     if not isinstance(text, str) or not text.strip():
         return None
     if kind == "thinking":
@@ -90,19 +80,18 @@ def _part(value: dict[str, Json], builder: Builder, where: str) -> Part | None:
     return TextPart(text=text) if kind == "text" else None
 
 
-def _answer(part: dict[str, Json], builder: Builder, where: str) -> None:
+def _answer(part: dict[str, Json], builder: Builder) -> None:
     retried = part.get("part_kind") == "retry-prompt"
     state: ToolState = "error" if retried else _OUTCOMES.get(str(part.get("outcome")), "result")
-    call_id, name = (str(part.get(key) or "") or None for key in ("tool_call_id", "tool_name"))
-    builder.answer(call_id, name, part.get("content"), state, where)
+    builder.answer(part.get("tool_call_id"), part.get("tool_name"), part.get("content"), state)
 
 
-def _said(content: Json, builder: Builder, where: str) -> list[Part]:
+def _said(content: Json, builder: Builder) -> list[Part]:
     """Return the parts of a user prompt: a text, or a list of texts, URLs and bytes."""
     values = as_list(content)
     parts: list[Part] = []
     for value in [content] if values is None else values:
-        block = {"kind": "text-content", "content": value} if isinstance(value, str) else as_object(value) or {}
+        block = {"kind": "text-content", "content": value} if isinstance(value, str) else fields_of(value)
         kind = block.get("kind")
         if kind == "cache-point":
             continue
@@ -111,7 +100,7 @@ def _said(content: Json, builder: Builder, where: str) -> list[Part]:
         elif (file := _file(block)) is not None:
             parts.append(file)
         else:
-            builder.note(f"parts of kind {kind}, kept as a placeholder", where)
+            builder.note(f"parts of kind {kind}, kept as a placeholder")
             parts.append(TextPart(text=f"[{kind}]"))
     return parts
 

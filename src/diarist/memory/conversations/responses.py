@@ -12,8 +12,16 @@ from datetime import datetime
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
-from diarist.memory.conversations.content import ContentReader, read_arguments
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object
+from diarist.memory.conversations.content import ContentReader
+from diarist.memory.conversations.loading import (
+    JsonFile,
+    JsonItem,
+    as_list,
+    as_object,
+    elements_of,
+    fields_of,
+    numbered,
+)
 from diarist.messages import Json, Part, ReasoningPart, Role, ToolPart
 
 _LISTS = ("input", "output", "data", "items")
@@ -49,17 +57,17 @@ def build(found: list[JsonItem], builder: Builder) -> str:
     reader = ItemReader(builder)
     for position, item in enumerate(found):
         with builder.reading(item.where):
-            reader.read(position, item.value, item.where or "item 1")
+            reader.read(position, item.value)
     reader.close()
     return ""
 
 
 def is_item(value: Json) -> bool:
     """Return True for an item that chat completions do not have. A message with only role and content may be either."""
-    item = as_object(value) or {}
+    item = fields_of(value)
     kind = item.get("type")
     if kind == "message":  # Anthropic's answers have this type too
-        blocks = [as_object(block) or {} for block in as_list(item.get("content")) or []]
+        blocks = [fields_of(block) for block in elements_of(item.get("content"))]
         return "role" in item and not any(block.get("type") in _ANTHROPIC for block in blocks)
     return isinstance(kind, str) and (kind == "reasoning" or kind.endswith(("_call", "_call_output")))
 
@@ -83,53 +91,52 @@ class ItemReader:
         self._content = ContentReader(builder)
         self._thoughts: list[Part] = []
 
-    def read(self, position: int, value: Json, where: str, created_at: datetime | None = None) -> None:
+    def read(self, position: int, value: Json, created_at: datetime | None = None) -> None:
         """Add an item. Raises InputError."""
         item = as_object(value)
         if item is None:
-            raise InputError(f"{where}: an item must be an object")
+            raise InputError("an item must be an object")
         kind = item.get("type", "message")
-        key = str(item.get("id") or "") or content_key(position, value, where)
+        key = str(item.get("id") or "") or content_key(position, value)
         if kind == "message":
-            role = read_role(item.get("role"), where)
-            parts = self._content.parts(item.get("content"), where)
+            role = read_role(item.get("role"))
+            parts = self._content.parts(item.get("content"))
             if role == "user":
                 said = [part for part in map(self._own_words, parts) if part is not None]
                 if parts and not said:
-                    self._builder.note("messages in the user's role that a program added, left out", where)
+                    self._builder.note("messages in the user's role that a program added, left out")
                     return
                 parts = said
-            self._add(role, parts, key, where, created_at or self._builder.time_of(item, where))
+            self._add(role, parts, key, created_at or self._builder.time_of(item))
         elif kind == "reasoning":
             self._thoughts += read_reasoning(item)
         elif isinstance(kind, str) and kind.endswith("_call"):
-            self._add("assistant", [read_call(kind, item, self._builder, where)], key, where, created_at)
+            self._add("assistant", [read_call(kind, item, self._builder)], key, created_at)
         elif isinstance(kind, str) and kind.endswith("_call_output"):
             output = self._result(self._content.result(item.get("output")))
-            call_id = item.get("call_id") or item.get("id")
-            self._builder.answer(call_id if isinstance(call_id, str) else None, None, output, "result", where)
+            self._builder.answer(item.get("call_id") or item.get("id"), None, output, "result")
         else:
-            self._builder.note(f"items of type {kind}, left out", where)
+            self._builder.note(f"items of type {kind}, left out")
 
     def close(self) -> None:
         """End the conversation. Reasoning at its end, without an answer yet, is left out."""
         if self._thoughts:
             self._builder.note("reasoning at the end, without an answer, left out")
 
-    def _add(self, role: Role, parts: list[Part], key: str, where: str, created_at: datetime | None) -> None:
+    def _add(self, role: Role, parts: list[Part], key: str, created_at: datetime | None) -> None:
         if role == "assistant":
             parts, self._thoughts = [*self._thoughts, *parts], []
-        self._builder.add(role, parts, key=key, where=where, created_at=created_at)
+        self._builder.add(role, parts, key=key, created_at=created_at)
 
 
 def read_reasoning(item: dict[str, Json]) -> list[Part]:
     """Return the summaries and texts of a reasoning item."""
-    lists = (as_list(item.get(name)) or [] for name in ("summary", "content"))
-    texts = [str((as_object(block) or {}).get("text") or "") for blocks in lists for block in blocks]
+    lists = (elements_of(item.get(name)) for name in ("summary", "content"))
+    texts = [str(fields_of(block).get("text") or "") for blocks in lists for block in blocks]
     return [ReasoningPart(text=text) for text in texts if text.strip()]
 
 
-def read_call(kind: str, item: dict[str, Json], builder: Builder, where: str) -> ToolPart:
+def read_call(kind: str, item: dict[str, Json], builder: Builder) -> ToolPart:
     """Return the call of an item of type ``kind``, with its result if the provider ran it."""
     name = item.get("name") or kind.removesuffix("_call")
     given = next((item[key] for key in _ARGUMENTS if item.get(key) is not None), None)
@@ -137,11 +144,7 @@ def read_call(kind: str, item: dict[str, Json], builder: Builder, where: str) ->
         given = {"input": given}
     elif (several := as_list(given)) is not None:
         given = {"queries": several}
-    call = ToolPart(
-        call_id=str(item.get("call_id") or item.get("id") or ""),
-        name=str(name),
-        args=read_arguments(given, builder, where),
-    )
+    call = builder.call(item.get("call_id") or item.get("id"), name, given)
     if kind not in ANSWERED:
         call.state = "error" if item.get("error") else "result"
         call.result = next((item[key] for key in _RESULTS if item.get(key) is not None), "")
@@ -150,9 +153,9 @@ def read_call(kind: str, item: dict[str, Json], builder: Builder, where: str) ->
 
 def _items(value: Json) -> list[JsonItem] | None:
     """Return the items under one of the usual keys of an object, or None."""
-    whole = as_object(value) or {}
+    whole = fields_of(value)
     for key in _LISTS if "type" not in whole and "role" not in whole else ():
         found = as_list(whole.get(key))
         if found and any(is_item(item) for item in found):
-            return [JsonItem(f"item {number}", item) for number, item in enumerate(found, 1)]
+            return numbered(found, word="item")
     return None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import get_args
 
 from diarist.checks import number, seconds, whole
 from diarist.exceptions import ConfigError, InputError
+from diarist.memory.message_filter import MessageRange, before_and_after
 from diarist.storage.records import Scope
 from diarist.vectors import Filter, Metric
 from diarist.vectors.filters import AllOf, AnyOf, Compare, Node, Not, parse_filter
 
 CHUNK_LENGTH = 1_500
 """Characters; about 400 tokens of English. Embedding models with the shortest input take 512 tokens."""
-_MOST = 100
 _KEYS = ("role", "thread_id", "created_at")
 
 
@@ -39,7 +39,7 @@ class SemanticRecallConfig:
     """
 
     top_k: int = 4
-    message_range: int | tuple[int, int] = 1
+    message_range: MessageRange = 1
     scope: Scope = "resource"
     metric: Metric = "cosine"
     threshold: float | None = None
@@ -49,9 +49,7 @@ class SemanticRecallConfig:
     chunk_length: int = CHUNK_LENGTH
 
     def __post_init__(self) -> None:
-        whole("SemanticRecallConfig", "top_k", self.top_k, least=1, most=_MOST)
-        for count in self.before_and_after:
-            whole("SemanticRecallConfig", "message_range", count, least=0, most=_MOST)
+        whole("SemanticRecallConfig", "top_k", self.top_k, least=1, most=100)
         if self.scope not in ("thread", "resource"):
             raise ConfigError(f"scope is 'thread' or 'resource', not {self.scope!r}")
         if self.metric not in get_args(Metric):
@@ -63,6 +61,10 @@ class SemanticRecallConfig:
         seconds("SemanticRecallConfig", "timeout", self.timeout)
         whole("SemanticRecallConfig", "chunk_length", self.chunk_length, least=100, most=100_000)
         try:
+            before_and_after(self.message_range)
+        except InputError as error:
+            raise ConfigError(str(error)) from error
+        try:
             node = parse_filter(self.filter)
         except InputError as error:
             raise ConfigError(f"filter of semantic recall: {error}") from error
@@ -70,15 +72,6 @@ class SemanticRecallConfig:
             raise ConfigError(
                 f"filter of semantic recall: unknown key {unknown[0]!r}; keys are {', '.join(_KEYS)} and metadata.<key>"
             )
-
-    @property
-    def before_and_after(self) -> tuple[int, int]:
-        """Return the numbers of neighbours to show before and after each message found."""
-        value: Any = self.message_range
-        pair = (value, value) if isinstance(value, int) else value
-        if not isinstance(pair, tuple) or len(cast(tuple[Any, ...], pair)) != 2:
-            raise ConfigError(f"message_range is a number, or a pair (before, after), not {value!r}")
-        return cast(tuple[int, int], pair)
 
 
 def nearness(metric: Metric) -> tuple[float, float]:

@@ -78,16 +78,6 @@ class EmbeddingJobs:
             raise ConfigError("this memory has no vectors; pass embedder=..., such as embedder='wordllama'")
         return self._index
 
-    async def withdraw(self, copy: Thread) -> None:
-        """Remove the vectors of an abandoned copy. Never raises, so the error that caused this is not hidden."""
-        if self._index is None:
-            return
-        removal = remove_vectors(self._index.vectors, resource_id=copy.resource_id, thread_id=copy.id)
-        try:
-            await inner_cancel_as_error(removal)
-        except Exception as error:  # any error of the user's store; searches remove remaining vectors
-            logger.warning("vectors of a failed copy cannot be removed: %r", error)
-
     async def go_back(self, thread: Thread, seq: int) -> None:
         """Let the rows of a thread behind ``seq`` be embedded again by the next job."""
         if self._index is not None:

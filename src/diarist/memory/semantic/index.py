@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
-import orjson
-
 from diarist.concurrency import acquire_or_release, being_cancelled, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.rows import seq_of, threads_of
@@ -60,14 +58,6 @@ class NearMessage:
     @property
     def key(self) -> MessageKey:
         return self.thread_id, self.message_id
-
-
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    """Progress in a thread. ``pending``: ids of messages that may have vectors although they were removed."""
-
-    seq: int = 0
-    pending: tuple[str, ...] = ()
 
 
 class SemanticIndex:
@@ -179,13 +169,10 @@ class SemanticIndex:
         async with self._claimed(thread.id) as lease:
             if lease is None:
                 return None
-            cursor = await self._cursor(thread.id)
-            if cursor.pending:
-                await self._drop_gone(thread.id, cursor.pending)
-            count = 0
-            while rows := await self._storage.list_messages(thread.id, after=cursor.seq, limit=_ROWS):
-                cursor = await self._embed(thread, rows, cursor)
-                count += len(rows)
+            seq, count = await self._cursor(thread.id), 0
+            while rows := await self._storage.list_messages(thread.id, after=seq, limit=_ROWS):
+                await self._embed(thread, rows)
+                seq, count = seq_of(rows[-1]), count + len(rows)
                 await self._storage.renew_lease(lease, ttl=_LEASE)
             return count
 
@@ -198,9 +185,8 @@ class SemanticIndex:
         for _ in range(_TRIES):
             async with self._claimed(thread.id) as lease:
                 if lease is not None:
-                    cursor = await self._cursor(thread.id)
-                    if cursor.seq > seq:
-                        await self._save(thread, _Cursor(seq, cursor.pending))
+                    if await self._cursor(thread.id) > seq:
+                        await self._save(thread, seq)
                     if row is not None:
                         await remove_vectors(
                             self.vectors, resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
@@ -230,31 +216,26 @@ class SemanticIndex:
         await self._open()
         behind: list[Thread] = []
         async for thread in threads_of(self._storage, resource_id):
-            cursor = await self._cursor(thread.id)
-            if cursor.pending or await self._storage.list_messages(thread.id, after=cursor.seq, limit=1):
+            if await self._storage.list_messages(thread.id, after=await self._cursor(thread.id), limit=1):
                 behind.append(thread)
         return behind
 
-    async def _embed(self, thread: Thread, rows: Sequence[Message], cursor: _Cursor) -> _Cursor:
+    async def _embed(self, thread: Thread, rows: Sequence[Message]) -> None:
         """Store the vectors of these rows, and move the cursor after them."""
         chunks = [(row, number, text) for row in rows for number, text in enumerate(chunks_of(row, self._chunk_length))]
         if chunks:
             embedded = await embed_chunks(self._embedder, thread.id, chunks)
             said = [(row, number, vector) for row, number, vector in embedded if any(vector)]
-            ids = list(dict.fromkeys(row.id for row, _, _ in said))
-            await self._save(thread, _Cursor(cursor.seq, tuple(ids)))
             await self.vectors.upsert(
                 self._name,
                 [vector_id(thread.id, row.id, number) for row, number, _ in said],
                 [vector for _, _, vector in said],
                 [metadata_of(thread, row, number) for row, number, _ in said],
             )
-            await self._drop_gone(thread.id, ids)
-        moved = _Cursor(seq_of(rows[-1]))
-        await self._save(thread, moved)
+            await self._drop_gone(thread.id, list(dict.fromkeys(row.id for row, _, _ in said)))
+        await self._save(thread, seq_of(rows[-1]))
         if await self._storage.get_thread(thread.id) is None:  # the thread was removed in between
             await remove_vectors(self.vectors, resource_id=thread.resource_id, thread_id=thread.id)
-        return moved
 
     async def _drop_gone(self, thread_id: str, ids: Sequence[str]) -> None:
         """Remove vectors of messages that were removed before these vectors were stored."""
@@ -279,19 +260,13 @@ class SemanticIndex:
             await self.vectors.create_index(self._cursors, dimension=2)
             self._ready = True
 
-    async def _cursor(self, thread_id: str) -> _Cursor:
+    async def _cursor(self, thread_id: str) -> int:
+        """Return the number of the thread's last embedded row; 0 if there is none."""
         record = (await self.vectors.get(self._cursors, [cursor_id(thread_id)])).get(cursor_id(thread_id))
-        if record is None:
-            return _Cursor()
-        return _Cursor(int(record.metadata["seq"]), tuple(orjson.loads(str(record.metadata["pending"]))))
+        return 0 if record is None else int(record.metadata["seq"])
 
-    async def _save(self, thread: Thread, cursor: _Cursor) -> None:
-        data: Metadata = {
-            "thread_id": thread.id,
-            "resource_id": thread.resource_id,
-            "seq": cursor.seq,
-            "pending": orjson.dumps(cursor.pending).decode(),
-        }
+    async def _save(self, thread: Thread, seq: int) -> None:
+        data: Metadata = {"thread_id": thread.id, "resource_id": thread.resource_id, "seq": seq}
         # The vector has no meaning, but must be unique: index trees degenerate with equal vectors.
         angle = int.from_bytes(blake2b(thread.id.encode(), digest_size=4).digest())
         vector = [math.cos(angle), math.sin(angle)]

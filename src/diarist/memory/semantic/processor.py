@@ -11,6 +11,7 @@ from diarist.chunks import DataChunk
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
+from diarist.memory.message_filter import before_and_after
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
 from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
@@ -114,6 +115,7 @@ class SemanticRecallProcessor(Processor[Any]):
             threshold=config.threshold,
             filter=config.filter,
         )
+        before, after = before_and_after(config.message_range)
         recalled: list[Recalled] = []
         gone: list[NearMessage] = []
         for one in near:
@@ -121,7 +123,6 @@ class SemanticRecallProcessor(Processor[Any]):
                 break
             if one.key in known:
                 continue
-            before, after = config.before_and_after
             rows = await self._index.load(one, context.resource_id, after=after)
             if not rows:
                 gone.append(one)

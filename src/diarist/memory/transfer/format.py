@@ -21,7 +21,7 @@ runs and events are not exported.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
@@ -43,10 +43,10 @@ Lines = Iterable[str] | AsyncIterable[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """The thread's diary at the end of an earlier generation."""
+class Diary:
+    """The thread's diary: its earlier generations, oldest first, and the current one. Each has a line of its own."""
 
-    log: ObservationLog
+    logs: tuple[ObservationLog, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class LeftOut:
     messages: int
 
 
-ThreadItem = WorkingText | Message | Forgotten | Generation | ObservationLog
+ThreadItem = WorkingText | Message | Forgotten | Diary
 """An item that belongs to the thread before it."""
 Item = Thread | ThreadItem | WholeResource
-"""The content of a line between the first and the last."""
+"""The content of lines between the first and the last."""
 
 _COUNTED: dict[type, str] = {Thread: "threads", Message: "messages", WholeResource: "resources"}
 """Items that the last line counts."""
@@ -107,15 +107,16 @@ async def lines_of(items: AsyncIterable[Item | LeftOut]) -> AsyncIterator[str]:
             continue
         if type(item) in _COUNTED:
             counts[_COUNTED[type(item)]] += 1
-        yield f"{to_json(_value_of(item))}\n"
+        for value in _values_of(item):
+            yield f"{to_json(value)}\n"
     more = {"left_out": left_out} if left_out else {}
     yield f"{to_json({'type': 'end', **counts, **more})}\n"
 
 
-def _value_of(item: Item) -> dict[str, Json]:
+def _values_of(item: Item) -> Iterator[dict[str, Json]]:
     match item:
         case Thread():
-            return {
+            yield {
                 "type": "thread",
                 "id": item.id,
                 "resource_id": item.resource_id,
@@ -124,19 +125,18 @@ def _value_of(item: Item) -> dict[str, Json]:
                 "created_at": None if item.created_at is None else item.created_at.isoformat(),
             }
         case WorkingText():
-            return {"type": "working", "text": item.text}
+            yield {"type": "working", "text": item.text}
         case Message():
             message = replace(item, thread_id=None, resource_id=None, run_id=None, seq=None)
-            return {"type": "message", **message.to_dict()}
+            yield {"type": "message", **message.to_dict()}
         case Forgotten():
-            return {"type": "forgotten", **item._asdict()}
-        case Generation():
-            return {"type": "generation", **_log(item.log)}
-        case ObservationLog():
-            return {"type": "log", **_log(item)}
+            yield {"type": "forgotten", **item._asdict()}
+        case Diary():
+            for number, log in enumerate(item.logs, 1):
+                yield {"type": "log" if number == len(item.logs) else "generation", **_log(log)}
         case WholeResource():
             logs = [_log(log) for log in item.logs]
-            return {
+            yield {
                 "type": "resource",
                 "id": item.id,
                 "working_memory": item.working_memory,
@@ -243,10 +243,8 @@ def _item(value: dict[str, Any], number: int) -> Item:
                 if value["role"] not in ("user", "assistant", "tool"):
                     raise InputError(f"an unknown role {value['role']!r}")
                 return Forgotten(**value)
-            case "generation":
-                return Generation(_read_log(value))
-            case "log":
-                return _read_log(value)
+            case "generation" | "log":
+                return Diary((_read_log(value),))
             case "resource":
                 _check(value, id=str, metadata=dict, working_memory=str)
                 refuse_empty(resource=value["id"])

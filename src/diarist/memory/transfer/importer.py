@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import pairwise
 from string import hexdigits
 from typing import Literal
 
 from diarist.exceptions import ConflictError, InputError
-from diarist.memory.observational.log.log_store import begun
-from diarist.memory.observational.log.removal import WHOLE
-from diarist.memory.rows import rows_between
-from diarist.memory.transfer.format import Item, Moved, WholeResource
-from diarist.memory.transfer.numbering import cut, threads_in
+from diarist.memory.observational.log.log_store import LogStore, begun
+from diarist.memory.transfer.format import Item, Moved, ThreadItem, WholeResource
+from diarist.memory.transfer.numbering import cut, sources_in
 from diarist.memory.transfer.thread_writer import PAGE, ThreadWriter, written
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Message
@@ -46,9 +44,7 @@ class Importer:
         self._stack = AsyncExitStack()
         self._thread: Thread | None = None
         self._writer: ThreadWriter | None = None  # None: the thread exists and is skipped
-        self._rows: AsyncGenerator[Message] | None = None  # the rows of a skipped thread
-        self._counts: dict[str, int] = {}
-        self._incomplete: set[str] = set()  # ids of skipped threads that differ from the file
+        self._counts: dict[str, int] = {}  # messages of each thread in the file
 
     async def run(self, items: AsyncIterator[Item]) -> Moved:
         """Import all items; return the counts.
@@ -65,22 +61,8 @@ class Importer:
                     await self._take_resource(item)
                 elif self._thread is None:
                     raise InputError(f"a {type(item).__name__.lower()} precedes the first thread")
-                elif self._writer is not None:
-                    await self._writer.add(item)
-                    if isinstance(item, Message):
-                        self._counts[self._thread.id] += 1
-                        self._moved.messages += 1
-                        if self._counts[self._thread.id] % PAGE == 0:
-                            self._on_progress(self._moved)
-                elif isinstance(item, Message) and self._rows is not None and self._thread.id not in self._incomplete:
-                    # Diary entries made from a message are valid only if the skipped thread has the same message at
-                    # the same place. Count those messages.
-                    place = self._counts[self._thread.id] + 1
-                    row = await anext(self._rows, None)
-                    if row is None or (row.seq, row.id, row.role, row.parts) != (place, item.id, item.role, item.parts):
-                        self._incomplete.add(self._thread.id)
-                    else:
-                        self._counts[self._thread.id] = place
+                else:
+                    await self._add(item, self._thread.id)
             await self._finish()
         return self._moved
 
@@ -89,31 +71,31 @@ class Importer:
     async def _begin(self, thread: Thread) -> None:
         self._check_owner(thread.resource_id, f"thread {thread.id!r}")
         self._thread, self._writer, self._counts[thread.id] = thread, None, 0
-        if self._existing == "skip" and (found := await self._storage.get_thread(thread.id)) is not None:
+        if self._existing == "skip" and await self._storage.get_thread(thread.id) is not None:
             self._moved.skipped.append(thread.id)
-            if found.resource_id != thread.resource_id:
-                self._incomplete.add(thread.id)
-            rows = rows_between(self._storage, thread.id)
-            self._rows = await self._stack.enter_async_context(aclosing(rows))
-            return
-        self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
+        else:
+            self._writer = await self._stack.enter_async_context(written(self._storage, self._counter, thread))
+
+    async def _add(self, item: ThreadItem, thread_id: str) -> None:
+        """Add an item to the current thread. Of a skipped thread, only count the messages."""
+        if self._writer is not None:
+            await self._writer.add(item)
+        if isinstance(item, Message):
+            self._counts[thread_id] += 1
+            self._moved.messages += self._writer is not None
+            if self._counts[thread_id] % PAGE == 0:
+                self._on_progress(self._moved)
 
     async def _finish(self) -> None:
         """Complete the current thread, if any."""
         thread, writer = self._thread, self._writer
         self._thread = self._writer = None
-        if thread is None or writer is None:
+        if thread is not None and writer is not None:
+            self._check_logs(writer.logs, f"thread:{thread.id}", "thread", thread.resource_id)
             await self._stack.aclose()
-            return
-        self._check_logs(writer.logs, f"thread:{thread.id}", "thread", thread.resource_id)
-        await self._stack.aclose()
-        try:
             self._derive(thread)
-        except BaseException:
-            await self._storage.delete_thread(thread.id)
-            raise
-        self._moved.threads += 1
-        self._on_progress(self._moved)
+            self._moved.threads += 1
+            self._on_progress(self._moved)
 
     # -- resources
 
@@ -121,32 +103,21 @@ class Importer:
         """Import data of a resource. Data that the resource has already is not replaced."""
         self._check_owner(whole.id, "a resource")
         key = f"resource:{whole.id}"
-        # Entries stay if all their messages were imported by this call or existed before.
-        gone = [
-            Tombstone(thread_id=name, first_seq=self._counts.get(name, 0) + 1, last_seq=WHOLE)
-            for name in sorted(threads_in(whole.logs))
-            if name not in self._counts or name in self._incomplete
-        ]
-        logs = cut(whole.logs, gone)
+        logs = cut(whole.logs, await self._missing(whole))
         self._check_logs(logs, key, "resource", whole.id)
-        kept = await self._storage.get_resource(whole.id)
+        resource = await self._storage.get_resource(whole.id)
         working = WorkingMemoryStore(self._storage, "resource")
-        has = {
-            "metadata": bool(kept.metadata),
-            "a working memory": bool((await working.read(key)).text),
-            "a diary": await self._storage.get_log(key) is not None,
+        brought_and_kept = {
+            "metadata": (whole.metadata if whole.metadata != resource.metadata else None, resource.metadata),
+            "a working memory": (whole.working_memory, (await working.read(key)).text),
+            "a diary": (logs, await self._storage.get_log(key)),
         }
-        brings = {
-            "metadata": bool(whole.metadata) and whole.metadata != kept.metadata,
-            "a working memory": bool(whole.working_memory),
-            "a diary": bool(logs),
-        }
-        taken = [name for name in has if has[name] and brings[name]]
+        taken = [name for name, (brought, kept) in brought_and_kept.items() if brought and kept]
         if taken and self._existing == "refuse":
             raise ConflictError(f"resource {whole.id!r} has {' and '.join(taken)} already; its threads are imported")
-        new = {name for name in has if brings[name] and not has[name]}
+        new = [name for name, (brought, kept) in brought_and_kept.items() if brought and not kept]
         if "metadata" in new:
-            await self._storage.save_resource(Resource(id=whole.id, metadata=whole.metadata, version=kept.version))
+            await self._storage.save_resource(Resource(id=whole.id, metadata=whole.metadata, version=resource.version))
         if "a working memory" in new:
             text = whole.working_memory  # if a working memory was written after the check above, keep that one
             await working.update(key, lambda memory: memory if memory.text else replace(memory, text=text))
@@ -155,6 +126,23 @@ class Importer:
                 await self._storage.save_log(log, expected_version=version)
         self._moved.resources += bool(new)
         self._on_progress(self._moved)
+
+    async def _missing(self, whole: WholeResource) -> list[Tombstone]:
+        """Return the rows of a diary that are neither imported by this call nor the same in a skipped thread."""
+        missing: list[Tombstone] = []
+        sources = sources_in(whole.logs)
+        for id in sorted({source.thread_id for source in sources}):
+            if id in self._counts and id not in self._moved.skipped:
+                continue
+            of_thread = [source for source in sources if source.thread_id == id]
+            found = await self._storage.get_thread(id) if id in self._counts else None
+            if found is not None and found.resource_id == whole.id:
+                logs = LogStore(self._storage, "resource")
+                _, of_thread = await logs.read_with_changes(id, whole.id, of_thread, None)
+            missing += [
+                Tombstone(thread_id=id, first_seq=source.first_seq, last_seq=source.last_seq) for source in of_thread
+            ]
+        return missing
 
     # -- checks
 
@@ -167,7 +155,7 @@ class Importer:
         for log in logs:
             if (log.key, log.scope, log.resource_id) != (key, scope, resource_id):
                 raise InputError(f"the diary {log.key!r} of resource {log.resource_id!r} does not belong to {key!r}")
-            for source in (source for entry in log.every_entry for source in entry.sources):
+            for source in sources_in([log]):
                 if not 1 <= source.first_seq <= source.last_seq <= self._counts.get(source.thread_id, 0):
                     raise InputError(
                         f"the diary {key!r} was made from messages {source.first_seq} to {source.last_seq} of thread"

@@ -1,28 +1,27 @@
 """Converts Mastra's SQLite or libSQL database to lines of diarist's export format.
 
 It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``mastra_resources`` and
-``mastra_observational_memory``. Each generation of observations becomes one diary entry, which covers the messages up
-to ``lastObservedAt``.
+``mastra_observational_memory``. The newest observations become one diary entry, which covers the messages up to
+``lastObservedAt``.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from diarist.exceptions import InputError
-from diarist.memory.observational.log.coverage import as_digest, hash_row
+from diarist.memory.conversations.loading import elements_of, fields_of
+from diarist.memory.observational.log.coverage import as_digest, hash_row, join_sources
 from diarist.memory.observational.log.transitions import MAX_HINTS, cycle_id, derive_hints
-from diarist.memory.transfer.format import Generation, Item, WholeResource, WorkingText, check_message, lines_of
-from diarist.memory.transfer.mastra_content import Note, as_object, read_content, read_json
-from diarist.memory.transfer.thread_writer import PAGE
+from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
+from diarist.memory.transfer.mastra_content import Note, read_content, read_json
 from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
 from diarist.storage.records import Hints, Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
@@ -96,8 +95,8 @@ class _Database:
         self._diaries = {str(row["lookupKey"]) for row in self._rows("mastra_observational_memory", "lookupKey")}
         self._read: set[str] = set()
         """Keys of the diaries that were read, so that their notes are not reported again."""
-        self._covered: dict[str, dict[int, list[Source]]] = {}
-        """For each resource: the sources of each record (slot) of its diary."""
+        self._covered: dict[str, list[Source]] = {}
+        """For each resource: the messages that its diary covers."""
         self._hints: dict[str, list[Hints]] = {}
 
     async def items(self) -> AsyncIterator[Item]:
@@ -143,15 +142,19 @@ class _Database:
         yield thread
         if metadata.get("workingMemory"):
             yield WorkingText(as_text(metadata["workingMemory"]))
-        known = as_object(as_object(metadata.get("mastra")).get("om"))
+        known = fields_of(fields_of(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
         until = parse_time(known.get("lastObservedAt"), UTC)
         own, shared = self._diary(f"thread:{thread.id}"), self._diary(f"resource:{thread.resource_id}")
-        noted, noted_shared = Covered(thread.id), Covered(thread.id)
-        for message, observed in self._messages(thread.id):
-            noted.add(message, own.slot(message, observed, None))
-            noted_shared.add(message, shared.slot(message, observed, until))
+        noted: list[Source] = []
+        noted_shared: list[Source] = []
+        for seq, (message, observed) in enumerate(self._messages(thread.id), 1):
+            source = Source(thread_id=thread.id, first_seq=seq, last_seq=seq, digest=as_digest(hash_row(message)))
+            if own is not None and own.covers(message, observed, None):
+                noted.append(source)
+            if shared is not None and shared.covers(message, observed, until):
+                noted_shared.append(source)
             yield message
         names = ("currentTask", "suggestedResponse", "threadTitle")
         task, answer, title = (str(known.get(name) or "") or None for name in names)
@@ -162,12 +165,10 @@ class _Database:
             updated_at=until or _EPOCH if task or answer or title else None,
             thread_id=thread.id,
         )
-        logs = own.logs(thread.resource_id, noted.sources(), [hints])
-        yield from map(Generation, logs[:-1])
-        yield from logs[-1:]
-        if covered := noted_shared.sources():
-            for slot, sources in covered.items():
-                self._covered.setdefault(thread.resource_id, {}).setdefault(slot, []).extend(sources)
+        if own is not None:
+            yield Diary((own.log(thread.resource_id, join_sources(noted), [hints]),))
+        if noted_shared:
+            self._covered.setdefault(thread.resource_id, []).extend(join_sources(noted_shared))
             if hints.updated_at is not None:
                 self._hints.setdefault(thread.resource_id, []).append(hints)
 
@@ -186,8 +187,9 @@ class _Database:
                 yield WholeResource(id=resource_id, logs=logs)
 
     def _shared_logs(self, resource_id: str) -> tuple[ObservationLog, ...]:
-        sources, hints = self._covered.get(resource_id, {}), self._hints.get(resource_id, [])[-MAX_HINTS:]
-        return tuple(self._diary(f"resource:{resource_id}").logs(resource_id, sources, hints))
+        diary = self._diary(f"resource:{resource_id}")
+        sources, hints = self._covered.get(resource_id, []), self._hints.get(resource_id, [])[-MAX_HINTS:]
+        return () if diary is None else (diary.log(resource_id, sources, hints),)
 
     # -- messages
 
@@ -198,8 +200,10 @@ class _Database:
         Tool results in separate messages are added to their calls.
         """
         waiting: tuple[Message, bool | None] | None = None
-        for row, said_at in self._in_order(thread_id):
-            found = self._message(row, said_at)
+        columns = self._select("mastra_messages", "id", "content", "role", "type", "createdAt")
+        query = f'{columns} WHERE thread_id = ? ORDER BY "createdAt", rowid'
+        for row in self._connection.execute(query, [thread_id]):
+            found = self._message(row)
             if found is None:
                 continue
             message = found[0]
@@ -213,29 +217,13 @@ class _Database:
         if waiting is not None:
             yield waiting
 
-    def _in_order(self, thread_id: str) -> Iterator[tuple[sqlite3.Row, datetime | None]]:
-        """Yield the rows of a thread ordered by time. A row with an unreadable time follows the row before it."""
-        moments: list[tuple[datetime, int, datetime | None]] = []
-        query = 'SELECT rowid, "createdAt" FROM mastra_messages WHERE thread_id = ? ORDER BY rowid'
-        for number, created_at in self._connection.execute(query, [thread_id]):
-            moment = self._time(created_at)
-            moments.append((moment or (moments[-1][0] if moments else _EPOCH), number, moment))
-        moments.sort(key=lambda item: item[:2])
-        query = self._select("mastra_messages", "rowid", "id", "content", "role", "type")
-        for start in range(0, len(moments), PAGE):
-            page = moments[start : start + PAGE]
-            numbers = [number for _, number, _ in page]
-            found = self._connection.execute(f"{query} WHERE rowid IN ({', '.join('?' * len(page))})", numbers)
-            rows = {row["rowid"]: row for row in found}
-            yield from ((rows[number], moment) for _, number, moment in page)
-
-    def _message(self, row: sqlite3.Row, said_at: datetime | None) -> tuple[Message, bool | None] | None:
-        note = self._note
+    def _message(self, row: sqlite3.Row) -> tuple[Message, bool | None] | None:
+        note, said_at = self._note, self._time(row["createdAt"])
         try:
             content = read_content(row["content"], note, is_json=row["type"] == "v2")
             role, parts = row["role"], content.parts
             if role == "signal":
-                signal = as_object(content.metadata.get("signal")).get("type", row["type"])
+                signal = fields_of(content.metadata.get("signal")).get("type", row["type"])
                 if signal not in _SAID_BY_USERS:
                     note(f"signals of the type {signal!r}, left out")
                     return None
@@ -273,12 +261,22 @@ class _Database:
 
     # -- observations
 
-    def _diary(self, key: str) -> MastraDiary:
+    def _diary(self, key: str) -> _Diary | None:
+        """Return the newest observations of a thread or resource, or None."""
         note: Note = self._note if key not in self._read else lambda text: None  # a diary is read several times
         self._read.add(key)
         query = 'SELECT * FROM mastra_observational_memory WHERE "lookupKey" = ? ORDER BY "generationCount", rowid'
         rows = self._connection.execute(query, [key]).fetchall() if key in self._diaries else []
-        return MastraDiary(key, rows, note)
+        written = [row for row in rows if row["activeObservations"]]
+        for _ in written[:-1]:
+            note("earlier generations of diaries, left out")
+        newest = dict(rows[-1]) if rows else {}
+        observed = _list(newest, "observedMessageIds", note)
+        if _list(newest, "bufferedObservationChunks", note):
+            note("buffered observations, left out")
+        if newest.get("bufferedReflection"):
+            note("buffered reflections, left out")
+        return _Diary(key, dict(written[-1]), frozenset(map(str, observed))) if written else None
 
     # -- values
 
@@ -303,7 +301,7 @@ class _Database:
             value = cell
         if value is not None and not isinstance(value, dict):
             self._note(f"{what} that are not JSON objects, left out")
-        return as_object(value)
+        return fields_of(value)
 
     def _time(self, value: Json) -> datetime | None:
         moment = parse_time(value, UTC)
@@ -330,161 +328,73 @@ def _late(message: Message, before: Message | None) -> list[Part]:
     return late
 
 
-# -- diaries
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The observations of a generation, up to a time."""
-
-    text: str
-    until: datetime | None
-    tokens: int
-    name: str
-    generation: int
-    is_reflection: bool
-
-
-class Covered:
-    """Collects the ranges of a thread's messages that each record (slot) of a diary covers."""
-
-    def __init__(self, thread_id: str) -> None:
-        self._thread_id = thread_id
-        self._count = 0
-        self._slot: int | None = None
-        self._first, self._sum = 0, 0
-        self._found: dict[int, list[Source]] = {}
-
-    def add(self, message: Message, slot: int | None) -> None:
-        """Add the next message. ``slot``: the slot that covers it; None for a raw message."""
-        if slot != self._slot:
-            self._close()
-            self._slot, self._first, self._sum = slot, self._count + 1, 0
-        if slot is not None:
-            self._sum += hash_row(message)
-        self._count += 1
-
-    def _close(self) -> None:
-        if self._slot is not None:
-            source = Source(
-                thread_id=self._thread_id, first_seq=self._first, last_seq=self._count, digest=as_digest(self._sum)
-            )
-            self._found.setdefault(self._slot, []).append(source)
-
-    def sources(self) -> dict[int, list[Source]]:
-        """Return the sources by slot, after the last message."""
-        self._close()
-        self._slot = None
-        return self._found
-
-
-class MastraDiary:
-    """The diary of a thread or a resource.
-
-    A *slot* is the number of a record in it, counted from 0 at the oldest generation. Messages that only buffered
-    observations cover stay raw.
+class _Diary:
+    """The newest observations of a thread or a resource. Messages that only buffered observations cover stay raw.
 
     Args:
         key: ``thread:<id>`` or ``resource:<id>``.
-        rows: Rows of this key, ordered by generation.
-        note: Called for content that is left out.
+        row: The row of the observations.
+        observed: Ids of messages that are observed, whatever their time.
     """
 
-    def __init__(self, key: str, rows: Sequence[sqlite3.Row], note: Callable[[str], None]) -> None:
-        self.key = key
-        records: dict[int, _Record] = {}
-        newest: dict[str, Any] = {}
-        for newest in map(dict[str, Any], rows):
-            generation = int(newest["generationCount"])
-            if not newest["activeObservations"]:
-                continue
-            if generation in records:
-                note("diaries of the same generation as another one, left out")
-            records[generation] = _Record(
-                text=str(newest["activeObservations"]),
-                until=parse_time(newest.get("lastObservedAt"), UTC),
-                tokens=int(newest.get("totalTokensObserved") or 0),
-                name=str(newest.get("id")),
-                generation=generation,
-                is_reflection=newest.get("originType") == "reflection",
-            )
-        self._records = list(records.values())
-        self._observed = frozenset(map(str, _list(newest, "observedMessageIds", note)))
-        if _list(newest, "bufferedObservationChunks", note):
-            note("buffered observations, left out")
-        if newest.get("bufferedReflection"):
-            note("buffered reflections, left out")
+    def __init__(self, key: str, row: Mapping[str, Any], observed: Collection[str]) -> None:
+        self._key, self._row, self._observed = key, row, observed
+        self._until = parse_time(row.get("lastObservedAt"), UTC)
 
-    def slot(self, message: Message, observed: bool | None, until: datetime | None) -> int | None:
-        """Return the slot that covers a message; None for a raw message.
+    def covers(self, message: Message, observed: bool | None, until: datetime | None) -> bool:
+        """Return True if the observations cover a message.
 
         Args:
             observed: The mark of observation in the message: True, False, or None without one.
             until: Time up to which the message's thread was observed, if known.
         """
-        newest = len(self._records) - 1
-        if newest < 0 or observed is False:
-            return None
-        said = message.created_at
-        if message.id in self._observed:
-            return newest
-        if said is not None and (until is None or said <= until):
-            for slot, record in enumerate(self._records):
-                moment = until if slot == newest and until is not None else record.until
-                if moment is not None and said <= moment:
-                    return slot
-        return newest if observed else None
+        if observed is not None or message.id in self._observed:
+            return observed is not False
+        until, said = until or self._until, message.created_at
+        return said is not None and until is not None and said <= until
 
-    def logs(
-        self, resource_id: str, sources: Mapping[int, Sequence[Source]], hints: Sequence[Hints]
-    ) -> list[ObservationLog]:
-        """Return the generations, oldest first.
+    def log(self, resource_id: str, sources: Sequence[Source], hints: Sequence[Hints]) -> ObservationLog:
+        """Return the diary, with the observations as its only entry.
 
         Args:
-            sources: Sources of each slot.
-            hints: Current tasks and titles of threads, for the newest record.
+            sources: The messages that it covers.
+            hints: Current tasks and titles of threads.
         """
-        logs: list[ObservationLog] = []
-        covered: list[Source] = []
-        for slot, record in enumerate(self._records):
-            covered += sources.get(slot, ())
-            known = hints if record is self._records[-1] else ()
-            kind = "reflection" if record.is_reflection else "observation"
-            cycle = cycle_id(self.key, kind, covered, [record.name])
-            threads = {source.thread_id for source in covered}
-            own = known[0] if len(threads) == 1 and len(known) == 1 else Hints()
-            entry = Observation(
-                id=f"{'ref' if record.is_reflection else 'obs'}_{cycle}",
-                text=record.text,
-                tokens=default_counter().count(record.text),
-                sources=tuple(covered),
-                message_tokens=record.tokens,
-                message_count=sum(source.last_seq - source.first_seq + 1 for source in covered),
-                observed_at=record.until or _EPOCH,
-                kind=kind,
-                state="active",
-                cycle_id=cycle,
-                current_task=own.current_task,
-                suggested_response=own.suggested_response,
-                thread_title=own.thread_title,
-                hints=tuple(known) if len(threads) > 1 else (),
-            )
-            log = ObservationLog(
-                key=self.key,
-                scope="thread" if self.key.startswith("thread:") else "resource",
-                resource_id=resource_id,
-                generation=record.generation,
-                entries=(entry,),
-                hints=derive_hints([entry]),
-            )
-            logs.append(log)
-        return logs
+        text, kind = str(self._row["activeObservations"]), "observation"
+        if self._row.get("originType") == "reflection":
+            kind = "reflection"
+        cycle = cycle_id(self._key, kind, sources, [str(self._row.get("id"))])
+        threads = {source.thread_id for source in sources}
+        own = hints[0] if len(threads) == 1 and len(hints) == 1 else Hints()
+        entry = Observation(
+            id=f"{'ref' if kind == 'reflection' else 'obs'}_{cycle}",
+            text=text,
+            tokens=default_counter().count(text),
+            sources=tuple(sources),
+            message_tokens=int(self._row.get("totalTokensObserved") or 0),
+            message_count=sum(source.last_seq - source.first_seq + 1 for source in sources),
+            observed_at=self._until or _EPOCH,
+            kind=kind,
+            state="active",
+            cycle_id=cycle,
+            current_task=own.current_task,
+            suggested_response=own.suggested_response,
+            thread_title=own.thread_title,
+            hints=tuple(hints) if len(threads) > 1 else (),
+        )
+        return ObservationLog(
+            key=self._key,
+            scope="thread" if self._key.startswith("thread:") else "resource",
+            resource_id=resource_id,
+            generation=int(self._row["generationCount"]),
+            entries=(entry,),
+            hints=derive_hints([entry]),
+        )
 
 
 def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:
     try:
-        value: Any = read_json(row.get(name) or "[]")
+        return elements_of(read_json(row.get(name) or "[]"))
     except ValueError:
         note(f"{name} of diaries that are not JSON, left out")
         return []
-    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import orjson
-
+from diarist.memory.conversations.loading import elements_of, fields_of, parse
 from diarist.messages import DataPart, FilePart, Json, Part, ReasoningPart, SourcePart, TextPart, ToolPart, ToolState
 
 
@@ -21,15 +20,7 @@ def read_json(cell: object) -> Json:
             return read_jsonb(cell)
         except ValueError:
             cell = cell.decode()
-    if not isinstance(cell, str):
-        return cell
-    try:
-        return orjson.loads(cell)
-    except orjson.JSONDecodeError:
-        try:
-            return json.loads(cell)  # accepts lone surrogates, which JavaScript writes into truncated texts
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+    return parse(cell) if isinstance(cell, str) else cell
 
 
 def read_jsonb(data: bytes) -> Json:
@@ -136,7 +127,7 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> MastraCo
     if not isinstance(value, dict):
         return MastraContent(_text(value if isinstance(value, str) else cell), {})
     content = cast("dict[str, Any]", value)
-    metadata = as_object(content.get("metadata"))
+    metadata = fields_of(content.get("metadata"))
     parts = _parts(content.get("parts"), note)
     if not parts:
         inner = content.get("content")
@@ -151,7 +142,7 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> MastraCo
         if file.get("url")
     ]
     if not parts:  # early versions stored the content of a signal in the metadata
-        contents = as_object(metadata.get("signal")).get("contents")
+        contents = fields_of(metadata.get("signal")).get("contents")
         if isinstance(contents, dict) and "content" in contents:
             contents = cast("dict[str, Json]", contents)["content"]
         parts = _text(contents) if isinstance(contents, str) else _parts(contents, note)
@@ -170,7 +161,7 @@ def _text(value: Json) -> list[Part]:
 
 def _parts(values: Json, note: Note) -> list[Part]:
     found: list[Part] = []
-    for value in cast("list[Json]", values) if isinstance(values, list) else []:
+    for value in elements_of(values):
         if isinstance(value, dict):
             found += _part(cast("dict[str, Any]", value), note)
         elif isinstance(value, str):
@@ -180,13 +171,8 @@ def _parts(values: Json, note: Note) -> list[Part]:
     return found
 
 
-def _objects(values: Json) -> list[dict[str, Any]]:
-    found = cast("list[Any]", values) if isinstance(values, list) else []
-    return [cast("dict[str, Any]", value) for value in found if isinstance(value, dict)]
-
-
-def as_object(value: Json) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+def _objects(values: Json) -> list[dict[str, Json]]:
+    return [cast("dict[str, Json]", value) for value in elements_of(values) if isinstance(value, dict)]
 
 
 def _part(value: dict[str, Any], note: Note) -> Iterator[Part]:
@@ -201,7 +187,7 @@ def _part(value: dict[str, Any], note: Note) -> Iterator[Part]:
         if text:
             yield ReasoningPart(text=str(text))
     elif kind == "tool-invocation":
-        yield _tool(as_object(value.get("toolInvocation")))
+        yield _tool(fields_of(value.get("toolInvocation")))
     elif kind == "tool-call":
         yield _tool({**value, "state": "call"})
     elif kind == "tool-result":
@@ -211,7 +197,7 @@ def _part(value: dict[str, Any], note: Note) -> Iterator[Part]:
     elif kind in ("file", "image"):
         yield from _file(value, note)
     elif kind in ("source", "source-url", "source-document"):
-        source = as_object(value.get("source")) or value
+        source = fields_of(value.get("source")) or value
         yield SourcePart(
             url=str(source.get("url") or ""),
             title=str(source.get("title") or source.get("filename") or ""),

@@ -2,76 +2,55 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from diarist.memory.observational.log.edits import Erasure, erase, erase_past
+from diarist.memory.observational.log.edits import Erasure, erase, erase_past, tombstones_of
 from diarist.memory.observational.log.removal import WHOLE
-from diarist.storage.records import Forgotten, Observation, ObservationLog, Source, Tombstone
+from diarist.storage.records import Observation, ObservationLog, Source, Tombstone
 
 
 class Numbering:
-    """Maps old row numbers to new ones, which are 1, 2, 3, …; stored as ranges, since there are few gaps.
+    """Maps old row numbers to new ones, which are 1, 2, 3, …
 
-    Args:
+    Attributes:
         thread_id: The thread that is copied.
+        end: Old number of the last row read.
+        copied: Old numbers of the copied rows, in order.
     """
 
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
-        self.count = 0
         self.end = 0
-        self._firsts: list[int] = []
-        self._places: list[int] = []
-        self._left_out: list[Tombstone] = []
+        self.copied = array("q")
+        self._left_out = array("q")
 
-    def take(self, seq: int) -> None:
-        """Record that the next row is copied, and give it the next new number."""
-        self.count += 1
-        if not self._firsts or seq - self._firsts[-1] != self.count - self._places[-1]:
-            self._firsts.append(seq)
-            self._places.append(self.count)
-        self.end = seq
-
-    def leave_out(self, seq: int) -> None:
-        """Record that the next row is not copied."""
-        last = self._left_out[-1] if self._left_out else None
-        first = last.first_seq if last is not None and last.last_seq == self.end else seq
-        if first != seq:
-            self._left_out.pop()
-        self._left_out.append(Tombstone(thread_id=self.thread_id, first_seq=first, last_seq=seq))
+    def add(self, seq: int, *, copied: bool) -> None:
+        """Record whether the next row is copied."""
+        (self.copied if copied else self._left_out).append(seq)
         self.end = seq
 
     @property
     def missing(self) -> tuple[Tombstone, ...]:
         """Ranges of rows that are not in the copy: those left out, and all rows after the last one read."""
-        return (
-            *self._left_out,
-            Tombstone(thread_id=self.thread_id, first_seq=self.end + 1, last_seq=WHOLE),
-        )
+        after = Tombstone(thread_id=self.thread_id, first_seq=self.end + 1, last_seq=WHOLE)
+        return (*tombstones_of(self.thread_id, self._left_out), after)
 
-    def range_of(self, first: int, last: int) -> tuple[int, int] | None:
-        """Convert a range of old row numbers to new ones; None if none of its rows was copied."""
-        start, end = self._count_to(first - 1) + 1, self._count_to(last)
-        return (start, end) if start <= end else None
+    def count_to(self, seq: int) -> int:
+        """Return the number of copied rows up to ``seq``: the new number of the last one."""
+        return bisect_right(self.copied, seq)
 
-    def of_forgotten(self, messages: Sequence[Forgotten]) -> list[Forgotten]:
-        """Return the forgotten messages; the ``seq`` of each is the new number of the last copied row before it."""
-        return [row._replace(seq=self._count_to(row.seq), rank=rank) for rank, row in enumerate(messages)]
-
-    def _count_to(self, seq: int) -> int:
-        """Return the number of copied rows up to ``seq``."""
-        index = bisect_right(self._firsts, seq) - 1
-        if index < 0:
-            return 0
-        following = self._places[index + 1] if index + 1 < len(self._places) else self.count + 1
-        return min(self._places[index] + seq - self._firsts[index], following - 1)
+    def moved(self, source: Source) -> list[Source]:
+        """Return the source with new row numbers; an empty list if none of its rows was copied."""
+        first, last = bisect_left(self.copied, source.first_seq) + 1, self.count_to(source.last_seq)
+        return [replace(source, first_seq=first, last_seq=last)] if first <= last else []
 
 
-def threads_in(logs: Iterable[ObservationLog]) -> set[str]:
-    """Return the ids of the threads that the entries of a diary were made from."""
-    return {source.thread_id for log in logs for entry in log.every_entry for source in entry.sources}
+def sources_in(logs: Iterable[ObservationLog]) -> set[Source]:
+    """Return everything that the entries of a diary were made from."""
+    return {source for log in logs for entry in log.every_entry for source in entry.sources}
 
 
 def cut(logs: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> list[ObservationLog]:
@@ -93,12 +72,9 @@ def cut(logs: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> list[Ob
 def renumbered(log: ObservationLog, numberings: Mapping[str, Numbering]) -> ObservationLog:
     """Return the log with new row numbers in its sources. A source without copied rows is left out."""
 
-    def move(source: Source) -> Source | None:
-        place = numberings[source.thread_id].range_of(source.first_seq, source.last_seq)
-        return None if place is None else replace(source, first_seq=place[0], last_seq=place[1])
-
     def move_all(entry: Observation) -> Observation:
-        return replace(entry, sources=tuple(moved for source in entry.sources if (moved := move(source))))
+        moved = [new for old in entry.sources for new in numberings[old.thread_id].moved(old)]
+        return replace(entry, sources=tuple(moved))
 
     return map_entries(log, move_all)
 

@@ -11,8 +11,8 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.transfer.format import Generation, Item, LeftOut, ThreadItem, WholeResource, WorkingText
-from diarist.memory.transfer.numbering import Numbering, cut, renumbered, threads_in
+from diarist.memory.transfer.format import Diary, Item, LeftOut, ThreadItem, WholeResource, WorkingText
+from diarist.memory.transfer.numbering import Numbering, cut, renumbered, sources_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
@@ -63,18 +63,12 @@ class ThreadReader:
             newest = deque([seq_of(row) async for row, taken in self.rows() if taken], self._selection.limit)
             self._first = newest[0] if newest else WHOLE
         async for row, taken in self.rows():
+            self.numbering.add(seq_of(row), copied=taken)
             if taken:
-                self.numbering.take(seq_of(row))
                 yield row if row.sent is None else replace(row, sent=without_diary(row.sent))
-            else:
-                self.numbering.leave_out(seq_of(row))
-        for row in self.numbering.of_forgotten(await self._storage.list_forgotten(self._thread.id)):
-            yield row
-        logs = await read_diary(self._storage, key, {self._thread.id: self.numbering})
-        for log in logs[:-1]:
-            yield Generation(log)
-        for log in logs[-1:]:
-            yield log
+        for rank, forgotten in enumerate(await self._storage.list_forgotten(self._thread.id)):
+            yield forgotten._replace(seq=self.numbering.count_to(forgotten.seq), rank=rank)
+        yield Diary(tuple(await read_diary(self._storage, key, {self._thread.id: self.numbering})))
 
     async def rows(self) -> AsyncIterator[tuple[Message, bool]]:
         """Yield the existing rows, each with True if it is selected."""
@@ -94,7 +88,7 @@ async def read_diary(storage: Storage, key: str, numberings: Mapping[str, Number
         return []
     logs = [visible_log(log, None) for log in [*await storage.list_generations(key), head]]
     missing = [stone for numbering in numberings.values() for stone in numbering.missing]
-    others = sorted(threads_in(logs) - numberings.keys())
+    others = sorted({source.thread_id for source in sources_in(logs)} - numberings.keys())
     missing += [Tombstone(thread_id=thread_id, first_seq=1, last_seq=WHOLE) for thread_id in others]
     return [renumbered(log, numberings) for log in cut(logs, missing)]
 

@@ -12,8 +12,8 @@ from diarist.counting import count_messages
 from diarist.exceptions import ConflictError, RunLostError, StorageError, ThreadBusyError
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
-from diarist.memory.run_lifecycle import RUN_TTL, end_run
-from diarist.memory.transfer.format import Generation, ThreadItem, WorkingText
+from diarist.memory.run_lifecycle import RUN_TTL, end_run, open_run
+from diarist.memory.transfer.format import Diary, ThreadItem, WorkingText
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
@@ -46,17 +46,15 @@ class ThreadWriter:
             case Message():
                 self._page.append(item)
                 if len(self._page) == PAGE:
-                    await self.flush()
+                    await self._flush()
             case Forgotten():
                 self._forgotten.append(item)
             case WorkingText():
                 await self.put_working_memory(item.text)
-            case Generation():
-                self.logs.append(item.log)
-            case ObservationLog():
-                self.logs.append(item)
+            case Diary():
+                self.logs += item.logs
 
-    async def flush(self) -> None:
+    async def _flush(self) -> None:
         """Store the messages added so far."""
         if not self._page:
             return
@@ -75,7 +73,7 @@ class ThreadWriter:
 
     async def finish(self) -> ObservationLog | None:
         """Store the rest; return the diary as it was saved, with entries that belong to the run."""
-        await self.flush()
+        await self._flush()
         await self._storage.note_forgotten(self.run.thread_id, self._forgotten)
         head: ObservationLog | None = None
         for version, log in enumerate(begun(*self.logs)):
@@ -154,9 +152,8 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
 
 
 async def _open(storage: Storage, thread: Thread) -> Run:
-    beginning = storage.begin_run(new_id("run"), thread, ttl=RUN_TTL, guarded=True)
     try:
-        return await acquire_or_release(beginning, lambda run: end_run(storage, run, "discarded"))
+        return await open_run(storage, new_id("run"), thread, wait=0, guarded=True)
     except ThreadBusyError as error:
         raise ThreadBusyError(
             f"thread {thread.id!r} is being created by another call; if the process of that call was killed, try again "
