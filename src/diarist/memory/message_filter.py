@@ -123,15 +123,20 @@ async def filtered_hits(
         cursor, size = page.cursor, _PAGE
 
 
-async def with_neighbours(storage: Storage, hits: Sequence[Hit], message_range: MessageRange) -> list[Hit]:
-    """Return the hits with their neighbours, as many as exist. Raises InputError for another range."""
+def before_and_after(message_range: MessageRange) -> tuple[int, int]:
+    """Return the numbers of neighbours before and after. Raises InputError."""
     value: Any = message_range
     pair: tuple[Any, ...] = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value, value)
     if len(pair) != 2 or any(type(number) is not int or not 0 <= number <= _MOST_NEIGHBOURS for number in pair):
         raise InputError(
             f"message_range is a number from 0 to {_MOST_NEIGHBOURS}, or a pair (before, after) of them, not {value!r}"
         )
-    before, after = pair
+    return cast(tuple[int, int], pair)
+
+
+async def with_neighbours(storage: Storage, hits: Sequence[Hit], message_range: MessageRange) -> list[Hit]:
+    """Return the hits with their neighbours, as many as exist. Raises InputError for another range."""
+    before, after = before_and_after(message_range)
     found: list[Hit] = []
     for hit in hits:
         thread_id, seq = hit.message.thread_id or "", seq_of(hit.message)
