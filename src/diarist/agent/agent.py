@@ -18,7 +18,6 @@ from diarist.agent.options import (
     Processors,
     RunOptions,
     check_options,
-    conversation,
     memory_options,
     merge_options,
 )
@@ -38,6 +37,7 @@ from diarist.processors.pipeline import Pipeline, closable
 from diarist.processors.placement import check, check_history, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
+from diarist.storage.records import thread_and_resource
 from diarist.sync import run_sync
 from diarist.tools import DepsT, NamedFunction, Tool
 
@@ -326,7 +326,7 @@ class Agent(Generic[DepsT]):
         for message in [] if empty else to_messages(input):
             messages.add(message, "input")
         run_id = new_id("run")
-        thread, resource = conversation(options)
+        thread, resource = thread_and_resource(options.get("thread"), options.get("resource"))
         if thread is None and self.memory is not None:
             self._warn_without_thread(self.memory)
         context: RunContext[Any] = RunContext(
