@@ -25,7 +25,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "tokens",
         "counting",
         "tools",
-        "typed_dicts",
         "json_schema",
         "run_context",
         "tracing",
