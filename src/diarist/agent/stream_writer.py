@@ -66,7 +66,9 @@ class ChunkQueue:
 
     async def send(self, chunk: Chunk) -> None:
         """Add a chunk of the run; wait while the reader is far behind."""
-        self._add(chunk)
+        chunk.run_id = self._run_id
+        self._chunks.append(chunk)
+        _wake(self._reader)
         while len(self._chunks) >= AHEAD and not self.closed:
             self._writers.append(waiter := asyncio.get_running_loop().create_future())
             await waiter
@@ -74,14 +76,10 @@ class ChunkQueue:
     def finish(self, chunk: Chunk | None = None) -> None:
         """Add the last chunk and close; never waits."""
         if chunk is not None:
-            self._add(chunk)
+            chunk.run_id = self._run_id
+            self._chunks.append(chunk)
         self.closed = True
         _wake(self._reader, *self._writers)
-
-    def _add(self, chunk: Chunk) -> None:
-        chunk.run_id = self._run_id
-        self._chunks.append(chunk)
-        _wake(self._reader)
 
     async def next(self) -> Chunk:
         """Return the next chunk. Raises StopAsyncIteration at the end, and DiaristError if another task waits."""
