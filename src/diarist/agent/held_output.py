@@ -53,7 +53,7 @@ def accepted_chunks(
 
     Args:
         running: Ids of calls that have no result yet.
-        unreadable: Ids of calls whose arguments could not be read.
+        unreadable: Ids of calls with arguments that could not be read.
     """
     streamed = {chunk.payload.tool_call_id for chunk in held if isinstance(chunk, ToolInputStart)}
     out = deque[Chunk]()
