@@ -122,7 +122,8 @@ class ObjectShape(Shape):
     def _adapter(self) -> TypeAdapter[Any]:
         from pydantic import TypeAdapter
 
-        return TypeAdapter(self._type)
+        kind: Any = self._type
+        return TypeAdapter(kind)
 
     def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
         if isinstance(value, str):  # some models write the object as a text
