@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diarist import o200k
-from diarist.o200k import FIRST_CUT, SLOTS, TOKENS, O200k
+from diarist import tokens
+from diarist.tokens import FIRST_CUT, SLOTS, TOKENS, O200k
 from tests.test_tokens import REFERENCE
 
 ENCODING = O200k()
@@ -75,7 +75,7 @@ def exact(text: str) -> int:
 
 
 def test_the_file_is_made_of_the_published_ranks() -> None:
-    assert zlib.decompress(o200k._FILE.read_bytes()) == packed(PUBLISHED)
+    assert zlib.decompress(tokens._FILE.read_bytes()) == packed(PUBLISHED)
 
 
 def test_each_token_has_its_rank_and_nothing_else_has_one() -> None:
@@ -114,7 +114,7 @@ def test_chinese_japanese_and_korean_are_counted_exactly() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
 def test_ascii_is_split_as_any_text(text: str) -> None:
-    assert o200k._SPLIT_ASCII.findall(text) == o200k._split_unicode().findall(text)
+    assert tokens._SPLIT_ASCII.findall(text) == tokens._split_unicode().findall(text)
     assert ENCODING.count(text) == exact(text)
 
 

@@ -18,9 +18,9 @@ import tiktoken_ext.openai_public
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diarist import o200k, tokens
+from diarist import tokens
 from diarist.exceptions import ConfigError
-from diarist.tokens import O200kCounter, count_image, default_counter
+from diarist.tokens import SLOTS, TOKENS, O200kCounter, count_image, default_counter
 
 # What OpenAI publishes as o200k_base.tiktoken.
 PUBLISHED_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -42,11 +42,11 @@ SAMPLES = [
 
 def bundled_ranks() -> dict[bytes, int]:
     """The tokens of the bundled file by rank."""
-    raw = zlib.decompress(o200k._FILE.read_bytes())[4 * o200k.SLOTS :]
-    lengths, tokens = raw[: o200k.TOKENS], raw[o200k.TOKENS :]
+    raw = zlib.decompress(tokens._FILE.read_bytes())[4 * SLOTS :]
+    lengths, each = raw[:TOKENS], raw[TOKENS:]
     starts = accumulate(lengths, initial=0)
     return {
-        tokens[start : start + length]: rank for rank, (start, length) in enumerate(zip(starts, lengths, strict=False))
+        each[start : start + length]: rank for rank, (start, length) in enumerate(zip(starts, lengths, strict=False))
     }
 
 
@@ -71,10 +71,11 @@ def exact(text: str) -> int:
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh() -> Iterator[None]:
     """As in a process that has not counted yet."""
-    monkeypatch.setattr(tokens, "_loaded", None)
-    return
+    tokens._o200k.cache_clear()
+    yield
+    tokens._o200k.cache_clear()
 
 
 def test_bundled_ranks_are_the_published_ones() -> None:
@@ -194,20 +195,16 @@ def test_counting_from_many_threads_agrees() -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_first_counts_in_many_threads_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoding_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    read = o200k._read
-    monkeypatch.setattr(o200k, "_read", lambda: loads.append(1) or read())
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(O200kCounter().count, SAMPLES))
+    read = tokens._read
+    monkeypatch.setattr(tokens, "_read", lambda: loads.append(1) or read())
+    list(map(O200kCounter().count, SAMPLES))
     assert len(loads) == 1
 
 
 def test_import_loads_no_encoding() -> None:
-    code = (
-        "import sys, diarist.tokens as t; t.default_counter();"
-        "assert not {'tiktoken', 'regex', 'diarist.o200k'} & set(sys.modules)"
-    )
+    code = "import sys, diarist.tokens as t; t.default_counter();assert not {'tiktoken', 'regex'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -236,7 +233,7 @@ def test_damaged_data_is_a_config_error(content: bytes | None, tmp_path: Path, m
     path = tmp_path / "table.zlib"
     if content is not None:
         path.write_bytes(content)
-    monkeypatch.setattr(o200k, "_FILE", path)
+    monkeypatch.setattr(tokens, "_FILE", path)
     with pytest.raises(ConfigError, match="install diarist again"):
         default_counter().count("hello")
 

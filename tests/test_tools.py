@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Optional, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Optional
 from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from diarist import Agent, Tool, ToolContext, tool
 from diarist.exceptions import ConfigError, ToolError

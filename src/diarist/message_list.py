@@ -19,7 +19,6 @@ from diarist.messages import (
     FilePart,
     Message,
     Part,
-    Role,
     TextPart,
     ToolPart,
     copy_json,
@@ -50,29 +49,20 @@ class SystemMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A state of a ``MessageList`` for ``restore``. ``contents`` has the fields of the messages, if requested."""
-
-    messages: tuple[Message, ...]
-    origins: Mapping[str, Origin]
-    hidden: frozenset[str]
-    system: tuple[SystemMessage, ...]
-    contents: tuple[_MessageValues, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class FieldValues:
-    """The field values of a part or chunk, with deep copies of lists and dictionaries.
+    """The field values of a part, a chunk or a request, with deep copies of lists and dictionaries.
 
-    ``put_back`` restores them in the same object.
+    ``put_back`` restores them in the same object, since results may refer to it.
     """
 
     thing: Any
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, thing: Any) -> FieldValues:
-        return cls(thing, {name: copy_json(getattr(thing, name)) for name in _names(cast(type[Any], type(thing)))})
+    def of(cls, thing: Any, *names: str) -> FieldValues:
+        """``names``: The fields to keep; by default all."""
+        names = names or _names(cast(type[Any], type(thing)))
+        return cls(thing, {name: copy_json(getattr(thing, name)) for name in names})
 
     def put_back(self) -> None:
         for name, value in self.values.items():
@@ -80,28 +70,14 @@ class FieldValues:
 
 
 @dataclass(frozen=True, slots=True)
-class _MessageValues:
-    """The fields of a message. ``put_back`` restores them in the same objects, since results refer to them."""
+class Snapshot:
+    """A state of a ``MessageList`` for ``restore``. ``contents`` has the fields of messages and parts, if requested."""
 
-    message: Message
-    id: str
-    role: Role
-    parts: tuple[FieldValues, ...]
-    metadata: dict[str, Any]
-
-    @classmethod
-    def of(cls, message: Message) -> _MessageValues:
-        return cls(
-            message, message.id, message.role, tuple(map(FieldValues.of, message.parts)), copy_json(message.metadata)
-        )
-
-    def put_back(self) -> None:
-        message = self.message
-        message.id, message.role = self.id, self.role
-        for part in self.parts:
-            part.put_back()
-        message.parts = [part.thing for part in self.parts]
-        message.metadata = copy_json(self.metadata)
+    messages: tuple[Message, ...]
+    origins: Mapping[str, Origin]
+    hidden: frozenset[str]
+    system: tuple[SystemMessage, ...]
+    contents: list[FieldValues]
 
 
 class MessageList:
@@ -154,16 +130,13 @@ class MessageList:
         """Messages of these origins, including hidden messages."""
         if origins not in self._views:
             known = self._origins
-            # Most messages are remembered messages, so the others are collected once for all views.
-            among = self._messages if "memory" in origins else self._not_remembered()
+            among = self._messages
+            if "memory" not in origins:  # most messages are, so the others are collected once for all views
+                if self._own is None:
+                    self._own = [message for message in among if known[message.id] != "memory"]
+                among = self._own
             self._views[origins] = [message for message in among if known[message.id] in origins]
         return list(self._views[origins])
-
-    def _not_remembered(self) -> list[Message]:
-        if self._own is None:
-            known = self._origins
-            self._own = [message for message in self._messages if known[message.id] != "memory"]
-        return self._own
 
     @property
     def system(self) -> list[SystemMessage]:
@@ -281,12 +254,12 @@ class MessageList:
 
         Fields that memory sets (``seq``, ``sent``, ``part_tokens``) are never restored.
         """
+        values: list[FieldValues] = []
+        for message in self._messages if contents else ():
+            values.append(FieldValues.of(message, "id", "role", "parts", "metadata"))
+            values += map(FieldValues.of, message.parts)
         return Snapshot(
-            tuple(self._messages),
-            dict(self._origins),
-            frozenset(self._hidden),
-            tuple(self._system),
-            tuple(_MessageValues.of(message) for message in self._messages) if contents else (),
+            tuple(self._messages), dict(self._origins), frozenset(self._hidden), tuple(self._system), values
         )
 
     def restore(self, snapshot: Snapshot) -> None:

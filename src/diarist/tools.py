@@ -30,7 +30,6 @@ from diarist.checks import seconds
 from diarist.exceptions import ConfigError, ToolError
 from diarist.json_schema import no_schema
 from diarist.messages import Json, copy_json
-from diarist.typed_dicts import portable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -215,7 +214,7 @@ class _Signature:
                 self._context_names.append(parameter.name)
             else:
                 default = ... if parameter.default is parameter.empty else parameter.default
-                self._fields[parameter.name] = (portable(hint), default)
+                self._fields[parameter.name] = (hint, default)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:

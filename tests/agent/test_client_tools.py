@@ -124,6 +124,14 @@ def test_a_client_tool_has_no_options_of_a_tool_that_runs_here(option: dict[str,
         Tool(name="locate", **option)
 
 
+async def test_a_history_may_begin_with_a_result_whose_call_was_cut_off() -> None:
+    """As windows of the last messages do; the newest call is answered, too."""
+    calls = [{"id": "c1", "type": "function", "function": {"name": "locate", "arguments": "{}"}}]
+    history = [answer("old", "c0"), {"role": "assistant", "content": "", "tool_calls": calls}, answer()]
+    model = ScriptedModel("You are in Rome.")
+    assert (await Agent(model=model, tools=[LOCATE]).generate(history)).text == "You are in Rome."
+
+
 async def test_several_calls_answered_one_by_one(memory: Memory) -> None:
     """Each answer is a call of its own; the model is asked with what there is."""
     calls = [CALL, ToolCall("locate", {"who": "bob"}, id="c2")]

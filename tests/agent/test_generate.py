@@ -265,12 +265,11 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"stop_when": [3]}, "stop_when must be a function"),
         ({"cancel": True}, "cancel must be a CancelSignal, not True"),
         ({"request_context": ["a"]}, r"request_context must be a dictionary, not \['a'\]"),
-        ({"active_tools": "add"}, "active_tools must be a list of names of tools, not 'add'"),
+        ({"active_tools": "add"}, "active_tools must be a list of texts, not 'add'"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice must be 'auto', 'none', 'required' or the name of a tool"),
         ({"prepare_step": {"tool_choice": "none"}}, "prepare_step must be a function"),
         ({"on_finish": "a"}, "on_finish must be a function, not 'a'"),
         ({"processors": UnicodeNormalizer()}, "processors must be a list of processors"),
-        ({"processors": lambda context: 1 // 0}, "processors: the function .*lambda.* failed: ZeroDivisionError: "),
         ({"thread": ""}, "thread: the id is empty"),
         ({"thread": 5}, "thread must be an id, a ThreadRef or a Thread, not 5"),
         ({"thread": ThreadRef(id=5)}, "thread must be an id"),  # pyright: ignore[reportArgumentType]

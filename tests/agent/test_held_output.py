@@ -186,12 +186,12 @@ async def test_unreadable_arguments_are_not_shown() -> None:
     assert SECRET not in shown.args_error
 
 
-async def test_unchanged_chunks_arrive_as_the_model_sent_them() -> None:
+async def test_unchanged_content_arrives_as_the_model_sent_it() -> None:
     model = ScriptedModel(Reply(text="one two three", reasoning="hm"))
     held = await collect(Agent(model=model, processors=[Accepts(same)]).stream("hi"))
     model = ScriptedModel(Reply(text="one two three", reasoning="hm"))
     free = await collect(Agent(model=model).stream("hi"))
-    assert [chunk.type for chunk in held] == [chunk.type for chunk in free]
+    assert list(dict.fromkeys(types(held))) == list(dict.fromkeys(types(free)))
     assert streamed_text(held) == streamed_text(free)
 
 

@@ -226,7 +226,7 @@ async def test_exports_and_clones_keep_the_mark(memory: Memory) -> None:
 
 
 async def test_other_values_are_refused() -> None:
-    with pytest.raises(ConfigError, match="on_stop must be 'drop' or 'keep', not 'save'"):
+    with pytest.raises(ConfigError, match="on_stop must be one of 'drop', 'keep', not 'save'"):
         await Agent(model=ScriptedModel("ok")).generate("hi", on_stop="save")  # type: ignore[arg-type]
 
 

@@ -332,7 +332,7 @@ async def test_rejected_text_never_reaches_the_client_with_hold_output(hook: str
         "start",
         "step-finish",  # the rejected attempt
         "step-start",
-        *("text-start", "text-delta", "text-delta", "text-end"),
+        *("text-start", "text-delta", "text-end"),
         "step-finish",
         "finish",
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Optional
 
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from diarist import Agent, Processor
 from diarist.chunks import ObjectChunk

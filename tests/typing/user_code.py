@@ -6,7 +6,9 @@ A line that ends in ``# error`` must be refused by both type checkers, and every
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypedDict, assert_type
+from typing import Any, assert_type
+
+from typing_extensions import TypedDict
 
 from diarist import Agent, AgentResult, AgentStream, CallOptions, Tool, ToolContext, tool
 from diarist.testing import ScriptedModel

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
@@ -20,7 +18,6 @@ from diarist.agent.options import (
     Processors,
     RunOptions,
     check_options,
-    conversation,
     memory_options,
     merge_options,
 )
@@ -39,7 +36,8 @@ from diarist.processors.base import Processor
 from diarist.processors.pipeline import Pipeline, closable
 from diarist.processors.placement import check, check_history, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
-from diarist.run_context import CancelSignal, MemoryOptions, RunContext, Writer
+from diarist.run_context import CancelSignal, RunContext, Writer
+from diarist.storage.records import thread_and_resource
 from diarist.sync import run_sync
 from diarist.tools import DepsT, NamedFunction, Tool
 
@@ -114,17 +112,21 @@ class Agent(Generic[DepsT]):
             raise ConfigError(f"memory must be a Memory(...), not {memory!r}")
         self.memory = memory
         self._model_settings = ModelSettings() if model_settings is None else model_settings
-        own: CallOptions = {"max_steps": max_steps}
+        own: CallOptions = {
+            "max_steps": max_steps,
+            "input_processors": input_processors,
+            "output_processors": output_processors,
+            "error_processors": error_processors,
+            "processors": processors,
+        }
         if max_processor_retries is not None:
             own["max_processor_retries"] = max_processor_retries
         check_options({**own, "model_settings": self._model_settings})
         self._defaults = merge_options(own, {} if default_options is None else default_options)
-        self._lists = _Lists(input_processors, output_processors, error_processors, processors).over(self._defaults)
-        for name in self._defaults.keys() & set(_LISTS):
-            del self._defaults[name]
-        self._own = closable(self._lists.given)
+        static = [name for name in _LISTS if not callable(self._defaults.get(name))]
+        self._own = closable([part for name in static for part in check(name, _processors(name, self._defaults))])
         self._live: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
-        self._compiled = None if self._lists.dynamic else self._compile(self._lists, {})
+        self._compiled = self._compile(self._defaults) if len(static) == len(_LISTS) else None
 
     @overload
     async def generate(
@@ -274,37 +276,27 @@ class Agent(Generic[DepsT]):
         if ending := [run for run, task in runs.items() if task and task.cancelling() and not run.done()]:
             await asyncio.wait(ending, timeout=CLEANUP_GRACE)
 
-    def _compile(
-        self, given: _Lists, request_context: dict[str, Any], memory: MemoryOptions | None = None
-    ) -> tuple[Pipeline, bool]:
+    def _compile(self, options: CallOptions) -> tuple[Pipeline, bool]:
         """Put memory's processors around the given ones. Also returns True if a given one checks the final output."""
-        input, output, error, both = given.resolved(request_context)
-        lists = {"input_processors": input, "output_processors": output, "error_processors": error, "processors": both}
+        lists = {name: _processors(name, options) for name in _LISTS}
+        lists["processors"] += lists.pop("extra_processors")
         for name, processors in lists.items():
             check(name, processors)
         check_places(lists)
-        first = _without(self._from_memory(memory), [*input, *both])
-        check_history([*first, *input, *both])
-        last = _without(self.memory.output_processors(self.model) if self.memory else (), [*output, *both])
+        input, output, error, both = lists.values()
+        first: Sequence[Processor[Any]] = ()
+        last: Sequence[Processor[Any]] = ()
+        of_memory = memory_options(options)
+        if self.memory is not None:
+            first = self.memory.input_processors(self.model, *(() if of_memory is None else (of_memory,)))
+            last = self.memory.output_processors(self.model)
+        elif of_memory is not None:
+            raise ConfigError(f"{', '.join(MEMORY_OPTIONS)} are options of memory, and agent {self.name!r} has none")
+        inward = [*_without(first, [*input, *both]), *input, *both]
+        check_history(inward)
+        outward = [*output, *both, *_without(last, [*output, *both])]
         judged = any(p.hold_output or p.handles("process_output_result") for p in [*output, *both])
-        pipeline = Pipeline([*first, *input, *both], [*output, *both, *last], [*error, *both])
-        return pipeline, judged
-
-    def _from_memory(self, options: MemoryOptions | None) -> Sequence[Processor[Any]]:
-        if self.memory is None:
-            if options is not None:
-                raise ConfigError(
-                    f"{', '.join(MEMORY_OPTIONS)} are options of memory, and agent {self.name!r} has none"
-                )
-            return ()
-        return self.memory.input_processors(self.model, *(() if options is None else (options,)))
-
-    def _pipeline(self, options: CallOptions) -> tuple[Pipeline, bool]:
-        """Return the agent's own pipeline, or a new one if the call has its own processors or options of memory."""
-        lists, memory = self._lists.over(options), memory_options(options)
-        if lists is self._lists and memory is None and self._compiled is not None:
-            return self._compiled
-        return self._compile(lists, dict(options.get("request_context", {})), memory)
+        return Pipeline(inward, outward, [*error, *both]), judged
 
     def _resumed(
         self,
@@ -326,12 +318,15 @@ class Agent(Generic[DepsT]):
 
     def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> AgentRun:
         options = merge_options(self._defaults, call)
-        pipeline, judged = self._pipeline(options)
+        compiled = self._compiled
+        if compiled is None or not call.keys().isdisjoint((*_LISTS, *MEMORY_OPTIONS)):
+            compiled = self._compile(options)
+        pipeline, judged = compiled
         messages = MessageList(self.instructions)
         for message in [] if empty else to_messages(input):
             messages.add(message, "input")
         run_id = new_id("run")
-        thread, resource = conversation(options)
+        thread, resource = thread_and_resource(options.get("thread"), options.get("resource"))
         if thread is None and self.memory is not None:
             self._warn_without_thread(self.memory)
         context: RunContext[Any] = RunContext(
@@ -391,68 +386,15 @@ _SEE_MESSAGES = ("prepare_step", "on_step_finish", "stop_when")
 _LISTS = ("input_processors", "output_processors", "error_processors", "processors", "extra_processors")
 
 
-@dataclass(frozen=True)
-class _Lists:
-    """The lists of processors of an agent or a call."""
-
-    input: Processors
-    output: Processors
-    error: Processors
-    both: Processors
-    extra: Processors = ()
-
-    @property
-    def dynamic(self) -> bool:
-        """True if at least one list is made by a function at each call."""
-        return any(callable(item) for item in (self.input, self.output, self.error, self.both, self.extra))
-
-    @property
-    def given(self) -> list[Processor[Any]]:
-        """Return the processors of the lists that are not functions. Raises ConfigError."""
-        lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
-        each = [check(name, _items(name, value, {})) for name, value in lists if not callable(value)]
-        return [processor for processors in each for processor in processors]
-
-    def over(self, options: CallOptions) -> _Lists:
-        """Return these lists, with those replaced that the call's options contain."""
-        if options.keys().isdisjoint(_LISTS):
-            return self
-        return _Lists(
-            options.get("input_processors", self.input),
-            options.get("output_processors", self.output),
-            options.get("error_processors", self.error),
-            options.get("processors", self.both),
-            options.get("extra_processors", self.extra),
-        )
-
-    def resolved(self, request_context: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Return the input, output and error lists, and the list that is added to all three."""
-        lists = zip(_LISTS, (self.input, self.output, self.error, self.both, self.extra), strict=True)
-        input, output, error, both, extra = (_items(name, value, request_context) for name, value in lists)
-        return input, output, error, both + extra
-
-
-def _items(name: str, value: Processors, request_context: dict[str, Any]) -> list[Any]:
-    """Return the given list, or the list that the given function returns."""
-    if isinstance(value, Processor):
-        raise ConfigError(f"{name} must be a list of processors; put the processor {value.id!r} into a list: [...]")
-    made: Any = _made(name, value, request_context) if callable(value) else value
+def _processors(name: str, options: CallOptions) -> list[Any]:
+    """Return the list of this name; if it is a function, the list that the function returns."""
+    given: Any = options.get(name, ())
+    if isinstance(given, Processor):
+        raise ConfigError(f"{name} must be a list of processors; put the processor {given.id!r} into a list: [...]")
+    made: Any = given(dict(options.get("request_context", {}))) if callable(given) else given
     if not isinstance(made, list | tuple):
         raise ConfigError(f"{name} must be a list of processors, not {type(made).__name__}")
     return list(cast(Sequence[Any], made))
-
-
-def _made(name: str, function: Callable[[dict[str, Any]], Any], request_context: dict[str, Any]) -> Any:
-    try:
-        made = function(request_context)
-    except Exception as error:  # the application's function may raise anything
-        what = f"{type(error).__name__}: {error}".removesuffix(": ")
-        called = getattr(function, "__qualname__", repr(function))
-        raise ConfigError(f"{name}: the function {called} that makes the list failed: {what}") from error
-    if inspect.iscoroutine(made):
-        made.close()
-        raise ConfigError(f"{name}: the function that makes the list must be sync, not async")
-    return made
 
 
 def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:

@@ -1,11 +1,10 @@
-"""Release the chunks of a step that were held back, rewritten to match the accepted parts."""
+"""The chunks of a step that were held back, made again from the accepted parts."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from diarist.agent.message_assembler import MessageAssembler
 from diarist.chunks import (
     Chunk,
     DataChunk,
@@ -47,33 +46,23 @@ _CONTENT = (
 )
 
 
-def accepted_chunks(held: deque[Chunk], parts: Sequence[Part], running: Collection[str] = ()) -> deque[Chunk]:
-    """Return the held chunks, rewritten so that their content and order are those of ``parts``.
-
-    If processors changed nothing, text and reasoning keep their pieces. Streamed arguments always become one piece.
+def accepted_chunks(
+    held: Iterable[Chunk], parts: Sequence[Part], running: Collection[str], unreadable: Collection[str]
+) -> deque[Chunk]:
+    """Return the chunks of an accepted step: the held chunks outside its message, then one piece for each of ``parts``.
 
     Args:
         running: Ids of calls that have no result yet.
+        unreadable: Ids of calls with arguments that could not be read.
     """
-    between: deque[tuple[int, Chunk]] = deque()  # chunks outside the parts, with the number of parts before each
-    streamed = set[str]()
-    assembler = MessageAssembler("")
+    streamed = {chunk.payload.tool_call_id for chunk in held if isinstance(chunk, ToolInputStart)}
+    out = deque[Chunk]()
     for chunk in held:
-        if isinstance(chunk, ToolInputStart | ToolInputDelta):
-            streamed.add(chunk.payload.tool_call_id)
-        elif isinstance(chunk, _CONTENT) or (isinstance(chunk, DataChunk) and not chunk.transient):
-            assembler.add(chunk)
-        else:
-            between.append((assembler.begun, chunk))
-    message = assembler.message()
-    if not streamed and not assembler.args_errors and list(parts) == ([] if message is None else message.parts):
-        return held
-    out: deque[Chunk] = deque()
-    for index, part in enumerate(parts):
-        while between and between[0][0] <= index:
-            out.append(between.popleft()[1])
+        if chunk.transient if isinstance(chunk, DataChunk) else not isinstance(chunk, _CONTENT):
+            out.append(chunk)
+    for index, part in enumerate(parts, start=1):
         if not isinstance(part, ToolPart):
-            out.extend(_content(part, IdPayload(id=f"accepted-{index + 1}")))
+            out.extend(_content(part, IdPayload(id=f"accepted-{index}")))
             continue
         call_id, name = part.call_id, part.name
         if call_id in streamed:
@@ -84,16 +73,13 @@ def accepted_chunks(held: deque[Chunk], parts: Sequence[Part], running: Collecti
             tool_call_id=call_id,
             tool_name=name,
             args=part.args,
-            args_error=UNREADABLE if call_id in assembler.args_errors and not part.args else None,
+            args_error=UNREADABLE if call_id in unreadable and not part.args else None,
             provider_executed=part.provider_executed,
             provider_data=part.provider_data,
         )
         out.append(ToolCallChunk(payload=call))
         if part.state != "call" and call_id not in running:
             out.append(result_chunk(part))
-    out.extend(chunk for _, chunk in between)
-    for chunk in out:
-        chunk.run_id = held[0].run_id if held else ""
     return out
 
 

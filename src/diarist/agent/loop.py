@@ -9,12 +9,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from diarist.agent.model_call import CallFailed
 from diarist.agent.model_retry import ModelRetry
 from diarist.agent.options import CallOptions
 from diarist.agent.result import AgentResult, Rejected, blocked, broken_off
 from diarist.agent.resume import check_results, suspend, suspended
-from diarist.agent.step import OUTPUT_TYPE, StepAttempt
+from diarist.agent.step import OUTPUT_TYPE, CallFailed, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
 from diarist.chunks import (
     AbortChunk,
@@ -95,8 +94,6 @@ class AgentRun:
             finally:
                 del self.live[ended]
                 ended.set_result(None)
-                if self._last_chunk is not None:
-                    self._last_chunk.run_id = self.context.run_id
                 if self.queue is not None:
                     self.queue.finish(self._last_chunk)
             if current.recording:
@@ -119,7 +116,7 @@ class AgentRun:
         async with in_use(self.pipeline.closable, self.brought):
             broken_off(self.result, "cancelled")
         if self.queue is not None:
-            self.queue.finish(AbortChunk(run_id=self.context.run_id, payload=AbortPayload(reason="never started")))
+            self.queue.finish(AbortChunk(payload=AbortPayload(reason="never started")))
 
     async def _run(self) -> None:
         """Produce the answer, tell memory how the run ended, then call the caller's callback."""
@@ -228,7 +225,8 @@ class AgentRun:
         stream.complete()
         try:
             feeding = stream.feed(finish)
-            passed = await (feeding if pipeline.hold_output or stream.is_sync else stream.during(feeding))
+            at_once = pipeline.has("process_output_stream") and not pipeline.hold_output
+            passed = await (stream.during(feeding) if at_once else feeding)
             await stream.drain()
             for chunk in passed:
                 if isinstance(chunk, Finish):

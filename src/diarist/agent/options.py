@@ -8,13 +8,14 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
 
+from diarist.checks import flags, function, one_of, text_list, whole
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import Processor, StepResult
 from diarist.processors.builtin.steps import StepFunction
 from diarist.processors.setup import checked_provider_options
 from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
-from diarist.storage.records import Thread, thread_and_resource
+from diarist.storage.records import Thread
 
 StopWhen = Callable[[list[StepResult]], bool]
 """Takes the steps so far, the newest last; returns True to end the run after this step."""
@@ -125,11 +126,6 @@ def listed(value: Any) -> tuple[Any, ...]:
     return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 
 
-def conversation(options: CallOptions) -> tuple[ThreadRef | None, str | None]:
-    """Return the thread and the resource of a call, each None if not given. Raises ConfigError, InputError."""
-    return thread_and_resource(options.get("thread"), options.get("resource"))
-
-
 def memory_options(options: CallOptions) -> MemoryOptions | None:
     """Return the options that the call has for memory; None if it has none."""
     if options.keys().isdisjoint(MEMORY_OPTIONS):
@@ -164,57 +160,43 @@ def _remedy(unknown: str) -> str:
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for the first option with a value that is not allowed."""
     for name, value in options.items():
-        if name in _WANTED:
-            holds, words = _WANTED[name]
-            if not holds(value):
-                raise ConfigError(f"{name} must be {words}, not {value!r}")
-    if "provider_options" in options:
-        checked_provider_options(options["provider_options"])
-    if "stop_when" in options and any(map(inspect.iscoroutinefunction, listed(options["stop_when"]))):
-        raise ConfigError("stop_when takes sync functions of the steps, not async functions")
+        match name:
+            case "read_only" | "semantic_recall":
+                flags("", **{name: value})
+            case "last_messages" if value is not False and (type(value) is not int or value < 0):
+                raise ConfigError(f"{name} must be a whole number from 0 on, or False, not {value!r}")
+            case "max_steps":
+                whole("", name, value, least=1)
+            case "max_processor_retries":
+                whole("", name, value, least=0)
+            case "on_divergence":
+                one_of("", name, value, ("branch", "append", "error"))
+            case "on_stop":
+                one_of("", name, value, ("drop", "keep"))
+            case "prepare_step" | "on_step_finish" | "on_finish" | "on_error" | "on_abort":
+                function("", name, value)
+            case "stop_when":
+                if not all(map(callable, listed(value))):
+                    raise ConfigError(
+                        f"{name} must be a function of the steps, or a list of such functions, not {value!r}"
+                    )
+                if any(map(inspect.iscoroutinefunction, listed(value))):
+                    raise ConfigError("stop_when takes sync functions of the steps, not async functions")
+            case "active_tools":
+                text_list("", name, value)
+            case "provider_options":
+                checked_provider_options(value)
+            case _ if name in _KINDS and not isinstance(value, _KINDS[name][0]):
+                raise ConfigError(f"{name} must be {_KINDS[name][1]}, not {value!r}")
+            case _:
+                pass
 
-
-def _whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _functions(value: Any) -> bool:
-    return (callable(value) or isinstance(value, list | tuple)) and all(callable(item) for item in listed(value))
-
-
-def _names(value: Any) -> bool:
-    return isinstance(value, list | tuple | set | frozenset) and all(
-        isinstance(item, str) for item in cast(list[Any], value)
-    )
-
-
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind)
-
-
-_FUNCTION: tuple[Callable[[Any], bool], str] = (callable, "a function")
-
-_BOOL: tuple[Callable[[Any], bool], str] = (_is(bool), "True or False")
 
 MEMORY_OPTIONS = ("read_only", "last_messages", "semantic_recall")
 
-_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "read_only": _BOOL,
-    "last_messages": (lambda value: value is False or _whole(0)(value), "a whole number from 0 on, or False"),
-    "semantic_recall": _BOOL,
-    "on_divergence": (lambda value: value in ("branch", "append", "error"), "'branch', 'append' or 'error'"),
-    "request_context": (_is(Mapping), "a dictionary"),
-    "model_settings": (_is(ModelSettings), "ModelSettings(temperature=..., ...)"),
-    "tool_choice": (_is(str), "'auto', 'none', 'required' or the name of a tool"),
-    "active_tools": (_names, "a list of names of tools"),
-    "max_steps": (_whole(1), "a whole number from 1 on"),
-    "max_processor_retries": (_whole(0), "a whole number from 0 on"),
-    "prepare_step": _FUNCTION,
-    "stop_when": (_functions, "a function of the steps, or a list of such functions"),
-    "cancel": (_is(CancelSignal), "a CancelSignal"),
-    "on_stop": (lambda value: value in ("drop", "keep"), "'drop' or 'keep'"),
-    "on_step_finish": _FUNCTION,
-    "on_finish": _FUNCTION,
-    "on_error": _FUNCTION,
-    "on_abort": _FUNCTION,
+_KINDS: dict[str, tuple[type, str]] = {
+    "request_context": (Mapping, "a dictionary"),
+    "model_settings": (ModelSettings, "ModelSettings(temperature=..., ...)"),
+    "tool_choice": (str, "'auto', 'none', 'required' or the name of a tool"),
+    "cancel": (CancelSignal, "a CancelSignal"),
 }

@@ -62,7 +62,10 @@ def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]
 
 def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:
     """Return the tool calls that wait, by id."""
-    history = _history(messages)
+    return _open(_history(messages))
+
+
+def _open(history: Sequence[Message]) -> dict[str, ToolPart]:
     return {part.call_id: part for message in history for part in open_calls(history, message)}
 
 
@@ -137,38 +140,27 @@ def check_results(messages: MessageList) -> None:
 
     Raises InputError for a result of a call that waits for approval, and for an unknown call while others wait.
     """
-    known = set[str]()
-    waiting = dict[str, str]()
-    approval = set[str]()
+    history: list[Message] = []
+    results: list[ToolPart] = []
+    answered_now: list[str] = []  # by the results at the end; earlier ones may answer calls that the caller left out
     for message in messages.all:
-        from_caller = message.run_id is None and messages.origin_of(message.id) == "input"
-        if from_caller and message.role == "tool":
-            _check_results(message, known, waiting, approval)
-        ids = {part.call_id for part in message.tool_parts}
-        if not from_caller:
-            approval -= ids
-        if message.role == "tool":
-            answered = ids
+        if message.role == "tool" and message.run_id is None and messages.origin_of(message.id) == "input":
+            results += message.tool_parts
+            answered_now += [part.call_id for part in message.tool_parts]
         else:
-            answered = set[str]()
-            known |= ids
-            waiting |= {p.call_id: p.name for p in message.tool_parts if p.state == "call" and not p.provider_executed}
-        if message.role == "user":
-            waiting.clear()
-        approved = set[str](message.metadata.get(APPROVED_KEY, ()))
-        approval |= set(message.metadata.get(APPROVAL_KEY, ()))
-        approval -= approved
-        for call_id in answered | approved:
-            waiting.pop(call_id, None)
-
-
-def _check_results(results: Message, known: set[str], waiting: Mapping[str, str], approval: set[str]) -> None:
-    for part in results.tool_parts:
+            history.append(message)
+            answered_now.clear()
+    known = {part.call_id for message in history if message.role != "tool" for part in message.tool_parts}
+    approval = {call_id for message in history for call_id in message.metadata.get(APPROVAL_KEY, ())}
+    approval -= {call_id for message in history for call_id in message.metadata.get(APPROVED_KEY, ())}
+    approval -= {part.call_id for message in history if message.role == "tool" for part in message.tool_parts}
+    waiting = _open(history)
+    for part in results:
         if part.call_id in approval and part.state != "denied":
             raise InputError(
                 f"the call {part.call_id!r} waits for approval, and a message of role 'tool' cannot approve it; "
                 f"answer it with agent.resume({{{part.call_id!r}: True or False}})"
             )
-        if waiting and part.call_id not in known:
-            names = ", ".join(f"{call_id!r} of {name}" for call_id, name in waiting.items())
+        if waiting and part.call_id in answered_now and part.call_id not in known:
+            names = ", ".join(f"{call_id!r} of {call.name}" for call_id, call in waiting.items())
             raise InputError(f"there is no tool call {part.call_id!r} to answer; waiting: {names}")

@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from diarist.agent.message_assembler import MessageAssembler
-from diarist.agent.model_call import read_response
 from diarist.agent.options import CallOptions, listed
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
-from diarist.agent.stream_writer import StreamWriter
+from diarist.agent.stream_writer import MessageAssembler, StreamWriter
 from diarist.agent.tools import ToolCalls, WaitsFor, cancel
 from diarist.chunks import (
     Chunk,
+    IdPayload,
     ModelFinish,
     ModelFinishPayload,
     ObjectChunk,
     ObjectPayload,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningEndPayload,
     StepFinish,
     StepFinishPayload,
     StepStart,
     StepStartPayload,
+    TextDelta,
+    TextEnd,
+    TextPayload,
+    TextStart,
     ToolApprovalChunk,
+    ToolCallChunk,
     ToolCallPayload,
+    ToolInputDelta,
+    ToolInputStart,
+    ToolResultChunk,
     Usage,
 )
 from diarist.concurrency import cancel_and_wait
 from diarist.exceptions import InputError, ProcessorAbort
 from diarist.message_list import MessageList
-from diarist.messages import Message, Part, ReasoningPart, ToolPart
-from diarist.models.base import ModelRequest
+from diarist.messages import MAX_NESTING, Message, Part, ReasoningPart, ToolPart, new_id, too_deep
+from diarist.models.base import Model, ModelRequest
 from diarist.models.output_type import OutputType
 from diarist.processors.base import OutputResult, Processor, StepResult
 from diarist.processors.hook_calls import (
@@ -49,7 +61,9 @@ from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.prompting import build_prompt
 from diarist.run_context import RunContext
-from diarist.tracing import client_span, span
+from diarist.tracing import Carrier, client_span, span
+
+ChunkT = TypeVar("ChunkT", ToolInputStart, ToolInputDelta, ToolCallChunk, ToolResultChunk)
 
 OUTPUT_TYPE = "output-type"
 """The processor id under which an answer that does not fit ``output_type`` is rejected."""
@@ -61,6 +75,14 @@ class _PrepareStep(Processor[Any]):
 
 PREPARE_STEP = _PrepareStep()
 """The processor that runs the call's ``prepare_step``; errors and spans name it."""
+
+
+class CallFailed(Carrier):
+    """Tells the loop that the model call of an attempt failed with ``error``."""
+
+    def __init__(self, error: Exception, model: Model) -> None:
+        super().__init__(error)
+        self.model = model
 
 
 @dataclass(kw_only=True, eq=False)
@@ -108,11 +130,11 @@ class StepAttempt:
         self._calls: ToolCalls | None = None
         self._open: dict[str, ToolPart] = {}  # in a resumed step: the calls without an answer
         self._assembler = MessageAssembler(self.context.run_id)
-        resumed, guards = self.approvals is not None, self.guards
+        resumed = self.approvals is not None
         for chunk in () if resumed else self.stream.unkept:
             self._assembler.add(chunk)
         hold = self.pipeline.hold_output and not resumed
-        self.stream.begin_step(self._assembler, self._added, hold=hold, guards=not _passed(guards))
+        self.stream.begin_step(self._assembler, self._added, hold=hold, guards=self.guards is not None)
 
     @property
     def repeatable(self) -> bool:
@@ -139,8 +161,9 @@ class StepAttempt:
         if self._calls is not None:
             self._calls.cut_short()
             return self.result()
-        unchecked = self.pipeline.has(OnOutputStep.hook) or not _passed(self.guards)
-        if not keep or unchecked or self.approvals is not None:
+        guards = self.guards
+        passed = guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)
+        if not keep or not passed or self.pipeline.has(OnOutputStep.hook) or self.approvals is not None:
             return None
         if not self.answered and (message := self._assembler.cut()) is not None:
             self.finish = replace(self.finish, reason="other")
@@ -156,7 +179,7 @@ class StepAttempt:
                 if self.approvals is not None:
                     await self._resume(self.approvals)
                 else:
-                    if self.guards is not None and stream.before_guards:
+                    if self.guards is not None:
                         await self._beside_guards(self.guards)
                     else:
                         await self._call_model()
@@ -229,7 +252,7 @@ class StepAttempt:
         }
         with client_span(f"chat {model.name}", **attributes) as current:
             whole: list[Chunk] = []
-            async with aclosing(read_response(asked, whole)) as response:
+            async with aclosing(_read_response(asked, whole)) as response:
                 async for chunk in response:
                     if isinstance(chunk, ModelFinish):
                         self.finish = chunk.payload
@@ -388,6 +411,128 @@ class StepAttempt:
         return [part for message in self._added() for part in message.tool_parts]
 
 
-def _passed(guards: asyncio.Task[None] | None) -> bool:
-    """Return True if there are no input guards, or all have passed."""
-    return guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)
+# -- the response of a model, before the stream hooks
+
+
+async def _read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[Chunk, None]:
+    """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
+
+    The end of a block is yielded only when the next chunk arrives: if the call fails before, the block may be cut.
+    Blocks that the model leaves open are ended, so that stream hooks release the text that they hold.
+
+    Args:
+        whole: Collects the original chunks of the response.
+    """
+    ids = _CallIds()
+    due: TextEnd | ReasoningEnd | None = None
+    left_open: TextEnd | ReasoningEnd | None = None  # the chunk that would end the open block
+    source = asked.model.stream(asked.request) if asked.response is None else _replay(asked.response)
+    try:
+        while True:
+            try:
+                chunk = ids.own(await anext(source))
+            except StopAsyncIteration:
+                break
+            except Exception as error:
+                raise CallFailed(error, asked.model) from error
+            whole.append(chunk)
+            if due is not None:
+                yield due
+                due = None
+            match chunk:
+                case TextDelta():
+                    if not isinstance(left_open, TextEnd):
+                        if left_open is not None:
+                            yield left_open
+                        left_open = TextEnd(payload=IdPayload(id=chunk.payload.id))
+                case ReasoningDelta():
+                    if not isinstance(left_open, ReasoningEnd):
+                        if left_open is not None:
+                            yield left_open
+                        left_open = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
+                case TextEnd() | ReasoningEnd():
+                    due, left_open = chunk, None
+                    continue
+                case _:
+                    pass
+            yield chunk
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+    for last in (due, left_open):
+        if last is not None:
+            yield last
+
+
+async def _replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:
+    """Stream a response that a processor returned, as a model would."""
+    finish = ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
+    if isinstance(response, str):
+        text_id = new_id("txt")
+        yield TextStart(payload=IdPayload(id=text_id))
+        yield TextDelta(payload=TextPayload(text=response, id=text_id))
+        yield TextEnd(payload=IdPayload(id=text_id))
+    else:
+        for chunk in deepcopy(list(response)):  # a cache gives the same chunks again
+            if isinstance(chunk, ModelFinish):
+                finish = chunk
+            else:
+                yield chunk
+    yield finish
+
+
+class _CallIds:
+    """Makes the ids of a response's tool calls unique.
+
+    Some models and servers give two calls the same id, or a call an empty id. The later of two gets the suffix ``_2``,
+    and a call without an id gets a new one, in all chunks that belong to the call.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._begun: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._called: defaultdict[str, deque[str]] = defaultdict(deque)
+
+    def own(self, chunk: Chunk) -> Chunk:
+        """Return the chunk with the unique id of its call; arguments that are nested too deep become an error.
+
+        The given chunk is not changed.
+        """
+        match chunk:
+            case ToolInputStart():
+                begun = self._begun[chunk.payload.tool_call_id]
+                begun.append(self._fresh(chunk.payload.tool_call_id))
+                return _renamed(chunk, begun[-1])
+            case ToolInputDelta():
+                begun = self._begun[chunk.payload.tool_call_id]
+                return _renamed(chunk, begun[-1]) if begun else chunk
+            case ToolCallChunk():
+                if too_deep(chunk.payload.args):
+                    why = f"the arguments are nested more than {MAX_NESTING} deep"
+                    chunk = replace(chunk, payload=replace(chunk.payload, args={}, args_error=why))
+                given = chunk.payload.tool_call_id
+                begun = self._begun[given]
+                own = begun.popleft() if begun else self._fresh(given)
+                self._called[given].append(own)
+                return _renamed(chunk, own)
+            case ToolResultChunk():
+                called = self._called[chunk.payload.tool_call_id]
+                return _renamed(chunk, called.popleft()) if called else chunk
+            case _:
+                if not hasattr(chunk, "run_id"):
+                    raise TypeError(f"a model yields chunks of diarist.chunks, such as TextDelta, not {chunk!r}")
+                return chunk
+
+    def _fresh(self, given: str) -> str:
+        own, number = given or new_id("call"), 1
+        while own in self._taken:
+            number += 1
+            own = f"{given}_{number}"
+        self._taken.add(own)
+        return own
+
+
+def _renamed(chunk: ChunkT, call_id: str) -> ChunkT:
+    if chunk.payload.tool_call_id == call_id:
+        return chunk
+    return replace(chunk, payload=replace(chunk.payload, tool_call_id=call_id))  # pyright: ignore[reportArgumentType]

@@ -30,7 +30,7 @@ class AgentStream(Generic[OutputT]):
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
-        self._queue = run.queue = ChunkQueue()
+        self._queue = run.queue = ChunkQueue(run.context.run_id)
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -9,11 +9,37 @@ from itertools import dropwhile
 from typing import Any, TypeVar
 
 from diarist.agent.held_output import accepted_chunks
-from diarist.agent.message_assembler import MessageAssembler
-from diarist.chunks import Chunk, DataChunk, StepStart
+from diarist.chunks import (
+    Chunk,
+    DataChunk,
+    FileChunk,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    SourceChunk,
+    StepStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallChunk,
+    ToolResultChunk,
+)
 from diarist.concurrency import cancel_and_wait
 from diarist.exceptions import DiaristError
-from diarist.messages import DataPart, Message, Part
+from diarist.messages import (
+    CUT_KEY,
+    MAX_NESTING,
+    DataPart,
+    FilePart,
+    Message,
+    Part,
+    ReasoningPart,
+    SourcePart,
+    TextPart,
+    ToolPart,
+    copy_json,
+    too_deep,
+)
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
@@ -31,14 +57,16 @@ class ChunkQueue:
         closed: No further chunk will come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
         self._chunks: deque[Chunk] = deque()
         self.closed = False
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
 
     async def send(self, chunk: Chunk) -> None:
-        """Add a chunk; wait while the reader is far behind."""
+        """Add a chunk of the run; wait while the reader is far behind."""
+        chunk.run_id = self._run_id
         self._chunks.append(chunk)
         _wake(self._reader)
         while len(self._chunks) >= AHEAD and not self.closed:
@@ -48,6 +76,7 @@ class ChunkQueue:
     def finish(self, chunk: Chunk | None = None) -> None:
         """Add the last chunk and close; never waits."""
         if chunk is not None:
+            chunk.run_id = self._run_id
             self._chunks.append(chunk)
         self.closed = True
         _wake(self._reader, *self._writers)
@@ -72,6 +101,103 @@ def _wake(*waiters: asyncio.Future[None] | None) -> None:
     for waiter in waiters:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+class MessageAssembler:
+    """Collects one step's chunks.
+
+    Attributes:
+        args_errors: Per call id, why the model's arguments could not be read.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.args_errors: dict[str, str] = {}
+        self._run_id = run_id
+        self._parts: list[Part] = []
+        self._block: type[TextPart | ReasoningPart] | None = None  # the kind of the block that is not finished
+        self._pieces: list[str] = []
+
+    def add(self, chunk: Chunk) -> None:
+        match chunk:
+            case TextDelta() | ReasoningDelta():
+                kind = TextPart if isinstance(chunk, TextDelta) else ReasoningPart
+                if self._block is not kind:
+                    self._close()
+                    self._block = kind
+                self._pieces.append(chunk.payload.text)
+            case TextStart():
+                self._close()
+            case ReasoningStart():
+                self._close()
+                self._block = ReasoningPart  # encrypted thinking has no text, only a signature
+            case TextEnd() if self._block is TextPart:
+                self._close(chunk)
+            case ReasoningEnd() if self._block is ReasoningPart:
+                self._close(chunk)
+            case ToolCallChunk(payload=call):
+                self._close()
+                if too_deep(call.args):
+                    call.args, call.args_error = {}, f"the arguments are nested more than {MAX_NESTING} deep"
+                if call.args_error:
+                    self.args_errors[call.tool_call_id] = call.args_error
+                self._parts.append(
+                    ToolPart(
+                        call_id=call.tool_call_id,
+                        name=call.tool_name,
+                        args=copy_json(call.args),
+                        provider_executed=call.provider_executed,
+                        provider_data=call.provider_data,
+                    )
+                )
+            case ToolResultChunk(payload=found):  # of a tool that the provider ran
+                for part in self._parts:
+                    if isinstance(part, ToolPart) and part.call_id == found.tool_call_id and part.provider_executed:
+                        part.state, part.result = "result", found.result
+                        part.provider_data = {**(part.provider_data or {}), **(found.provider_data or {})} or None
+            case FileChunk(payload=file):
+                self._close()
+                self._parts.append(FilePart(media_type=file.media_type, data=file.data, url=file.url))
+            case SourceChunk(payload=source):
+                self._close()
+                self._parts.append(SourcePart(url=source.url, title=source.title, id=source.id))
+            case DataChunk() if not chunk.transient:
+                self._close()
+                self._parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
+            case _:
+                pass
+
+    def cut(self) -> Message | None:
+        """Return the message so far of an answer that was stopped, marked as such; None if it says nothing.
+
+        Unfinished reasoning is left out, since providers refuse it.
+        """
+        if self._block is ReasoningPart:
+            self._block, self._pieces = None, []
+        message = self.message()
+        if message is None or not (message.text.strip() or message.tool_parts):
+            return None
+        message.metadata[CUT_KEY] = True
+        return message
+
+    def message(self) -> Message | None:
+        """Return the message so far; None if the model said nothing."""
+        self._close()
+        if not self._parts:
+            return None
+        return Message(role="assistant", parts=list(self._parts), run_id=self._run_id)
+
+    def _close(self, end: TextEnd | ReasoningEnd | None = None) -> None:
+        """Finish the open block, if any; drop it if it is empty."""
+        text, data = "".join(self._pieces), end.payload.provider_data if end else None
+        if self._block is TextPart and text:
+            self._parts.append(TextPart(text=text, provider_data=data))
+        elif self._block is ReasoningPart:
+            signature, provider = None, None
+            if isinstance(end, ReasoningEnd):
+                signature, provider = end.payload.signature, end.payload.provider
+            if text or signature or data:
+                self._parts.append(ReasoningPart(text=text, signature=signature, provider=provider, provider_data=data))
+        self._block, self._pieces = None, []
 
 
 class StreamWriter:
@@ -137,13 +263,14 @@ class StreamWriter:
         self._assembler, self._added = None, list  # a bound method would create a reference cycle
 
     async def release(self, parts: Sequence[Part], running: Collection[str] = ()) -> None:
-        """Send the held chunks of an accepted step to the reader, rewritten to match ``parts``.
+        """Send the reader the chunks of an accepted step, made again from ``parts``, if they were held back.
 
         Args:
             running: Ids of calls that have no result yet.
         """
         if self.before_verdict:
-            self._held = accepted_chunks(self._held, parts, running)
+            unreadable = self._assembler.args_errors if self._assembler is not None else ()
+            self._held = accepted_chunks(self._held, parts, running, unreadable)
         self.before_verdict = False
         await self._flush()
 
@@ -202,23 +329,13 @@ class StreamWriter:
         chunk.run_id = self._run_id
         if not self._has_hooks:
             return (chunk,)
-        return await (self._hooks or self._opened()).feed(chunk)
-
-    @property
-    def is_sync(self) -> bool:
-        """True if no stream hook has to be awaited."""
-        return not self._has_hooks or self._opened().is_sync
-
-    def _opened(self) -> StreamHooks:
-        """Return the open stream hooks; the first chunk opens them."""
-        if self._hooks is None:
+        if self._hooks is None:  # the first chunk opens them
             self._hooks = self._pipeline.open_stream()
             self._hooks.complete = self._complete
-        return self._hooks
+        return await self._hooks.feed(chunk)
 
     async def forward(self, chunk: Chunk) -> None:
         """Send the reader a chunk, without putting it into a message."""
-        chunk.run_id = self._run_id
         if self._queue is not None:
             await self._queue.send(chunk)
 
@@ -237,7 +354,6 @@ class StreamWriter:
                     added[0].parts.append(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
                 else:
                     chunk.transient = True  # the step left no message to store it with
-            chunk.run_id = self._run_id
             if self.before_guards or self.before_verdict or self._held:
                 self._held.append(chunk)
             elif self._queue is not None:

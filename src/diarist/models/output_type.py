@@ -12,7 +12,6 @@ from diarist.exceptions import ConfigError, InputError
 from diarist.json_schema import JsonSchema, no_schema
 from diarist.messages import Json
 from diarist.models.base import OutputSchema
-from diarist.typed_dicts import portable
 
 
 class OutputType:
@@ -59,7 +58,7 @@ class OutputType:
     def _adapter(self) -> Any:
         from pydantic import TypeAdapter
 
-        return TypeAdapter(portable(self._of))
+        return TypeAdapter(self._of)
 
     def plain(self, text: str) -> Json:
         """Return the value in ``text`` as JSON. Raises InputError as ``parse`` does."""

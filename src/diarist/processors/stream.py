@@ -42,7 +42,6 @@ class StreamHooks:
 
     Attributes:
         parts: The original chunks, shared with the processors as ``stream_parts``.
-        is_sync: No stream hook has to be awaited.
         complete: The response is complete; hooks may not return new content, since no later hook would check it.
     """
 
@@ -58,8 +57,8 @@ class StreamHooks:
         self._began = 0
         self._leaves = leaves = [leaf for hook in hooks for leaf in hook.leaves()]
         self._copies = any(hook.processor.edits_in_place for hook in leaves)
-        self.is_sync = not any(hook.parts or hook.is_async for hook in hooks)
-        fast = self.is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
+        is_sync = not any(hook.parts or hook.is_async for hook in hooks)
+        fast = is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
         self._calls = [(place, hook.function, self._arguments(hook)) for place, hook in enumerate(hooks) if fast]
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:

@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from diarist.exceptions import InputError
 from diarist.messages import FilePart, Json, Message, SourcePart, TextPart, ToolPart
-from diarist.text_pieces import pieces
+from diarist.tokens import pieces
 
 if TYPE_CHECKING:
     import regex

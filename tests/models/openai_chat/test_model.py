@@ -33,12 +33,11 @@ from diarist.exceptions import (
     ContextOverflowError,
     ModelAPIError,
     ModelConnectionError,
-    ModelError,
     ModelResponseError,
     ModelTimeoutError,
 )
 from diarist.messages import FilePart, utc_now
-from diarist.models import Model, ModelEntry, ModelSettings, resolve
+from diarist.models import Model, ModelSettings, resolve
 from diarist.models.openai_chat import OpenAIChatModel
 from diarist.models.openai_chat.dialects import COMPATIBLE
 from diarist.storage import InMemoryStorage
@@ -472,52 +471,14 @@ async def test_a_connection_that_breaks_late_is_not_retried(monkeypatch: pytest.
         await model.close()
 
 
-async def test_a_new_connection_that_is_closed_is_an_error() -> None:
+async def test_a_server_that_closes_every_connection() -> None:
     async with raw_server(answers=0) as server:
         with pytest.raises(ModelConnectionError, match="connection to vllm failed"):
             await read_from(server)
-        assert server.connections == 1
+        assert server.connections == 2
 
 
 # --- answers without end -----------------------------------------------------------------------------------
-
-
-class Endless:
-    """A start, then the same bytes again and again, for as long as the client listens."""
-
-    def __init__(self, start: bytes, more: bytes, *, status: str = "200 OK", type: str = "text/event-stream") -> None:
-        self.start = f"HTTP/1.1 {status}\r\nContent-Type: {type}\r\nConnection: close\r\n\r\n".encode() + start
-        self.more = more
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self.start
-        yield from repeat(self.more)
-
-
-BLOCK = b"x" * 2**16
-
-
-@pytest.mark.parametrize(
-    ("endless", "kind", "said"),
-    [
-        (Endless(b"oh no ", BLOCK, status="500 Broken", type="text/plain"), ModelAPIError, "oh no x"),
-        (Endless(b"oh no ", BLOCK, status="400 Bad", type="application/json"), BadRequestError, "oh no x"),
-        (Endless(b'{"id": "', BLOCK, type="application/json"), ModelResponseError, "longer than 32 MiB"),
-        (Endless(b"data: ", BLOCK), ModelResponseError, "longer than 32 MiB"),
-        (Endless(b"", b"data: " + BLOCK + b"\n"), ModelResponseError, "longer than 32 MiB"),
-        (Endless(b"", b": " + BLOCK + b"\n\n"), ModelResponseError, "longer than 128 MiB"),
-    ],
-    ids=["error", "bad request", "json", "line", "event", "comments"],
-)
-async def test_an_answer_without_end(endless: Endless, kind: type[ModelError], said: str) -> None:
-    async with raw_server() as server:
-        server.pieces = endless
-        with pytest.raises(kind, match=said):
-            await read_from(server)
-        broken = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
-        async with Agent(model=[ModelEntry(model=broken, max_retries=0), ScriptedModel("from another")]) as agent:
-            assert (await agent.generate("Hi")).text == "from another"
-        await broken.close()
 
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-Drip: ", b"HTTP/1.1 200 OK\r\n\r\n" + EVENT + b": "])

@@ -19,7 +19,6 @@ from diarist.memory.working.store import merge, object_of
 from diarist.messages import Json, Message, Part, ToolPart
 from diarist.storage.records import WorkingMemoryUpdate
 from diarist.tools import Tool
-from diarist.typed_dicts import portable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -123,7 +122,8 @@ class ObjectShape(Shape):
     def _adapter(self) -> TypeAdapter[Any]:
         from pydantic import TypeAdapter
 
-        return TypeAdapter(portable(self._type))
+        kind: Any = self._type
+        return TypeAdapter(kind)
 
     def update(self, value: Json, current: str, run_id: str) -> WorkingMemoryUpdate | None:
         if isinstance(value, str):  # some models write the object as a text

@@ -11,9 +11,9 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future, wait
+from contextlib import asynccontextmanager
 from io import BytesIO
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from diarist.exceptions import ConfigError
@@ -21,30 +21,23 @@ from diarist.exceptions import ConfigError
 if TYPE_CHECKING:
     import aiohttp
 
-    _Holder = AsyncGenerator["_Sessions", None]
-    _Held = dict[asyncio.AbstractEventLoop, tuple[_Holder, "_Sessions"]]
+    _Holder = AsyncGenerator[aiohttp.ClientSession, None]
+    _Held = dict[asyncio.AbstractEventLoop, tuple[_Holder, aiohttp.ClientSession]]
 
 KEEP_IDLE = 60.0
 """Seconds that an idle connection is kept, so that it can be reused after a tool that runs that long."""
 
 _AT_ONCE = 1.0
-"""Seconds within which an error of a reused connection means that the server had already closed it."""
+"""Seconds within which an error means that the server had already closed the connection."""
 
 _PLAIN_BODY = 2**20
 """Body size in bytes; longer bodies are sent in pieces, so that they do not block the event loop."""
 
 
-class _Sessions(NamedTuple):
-    """``kept`` reuses connections; ``fresh`` opens a new one for each request."""
-
-    kept: aiohttp.ClientSession
-    fresh: aiohttp.ClientSession
-
-
 class Connections:
-    """Sessions for each event loop; loops may run in different threads.
+    """A session for each event loop; loops may run in different threads.
 
-    The sessions of a loop are held by an async generator. It is closed when the loop ends (as with ``asyncio.run``) or
+    The session of a loop is held by an async generator. It is closed when the loop ends (as with ``asyncio.run``) or
     when this object is garbage-collected, so no session stays open if the caller forgets to close it.
     """
 
@@ -59,38 +52,43 @@ class Connections:
         self._finalizer = weakref.finalize(self, _close_running, held)
         self._finalizer.atexit = False
 
-    async def post(self, url: str, body: bytes, **options: Any) -> aiohttp.ClientResponse:
-        """Send a request.
+    @asynccontextmanager
+    async def post(self, url: str, body: bytes, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Send a request, and yield the response.
 
-        A server may close an idle connection at any time; llama.cpp's server does after each streamed answer. If a
-        reused connection fails at once, the request is sent again on a new connection. If it fails later, the server
-        may have processed the request, so the caller decides about a retry.
+        A server may close an idle connection at any time; llama.cpp's server does after each streamed answer. If the
+        request fails at once, it is sent again on a new connection. If it fails later, the server may have processed
+        the request, so the caller decides about a retry.
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
-        sessions, began = await self._sessions(), time.monotonic()
-        way = SimpleNamespace(reused=False)
+        session, began = await self._session(), time.monotonic()
         try:
-            return await sessions.kept.post(url, data=_data(body), trace_request_ctx=way, **options)
+            response = await session.post(url, data=_data(body), **options)
         except (ClientOSError, ServerDisconnectedError):
-            if not way.reused or time.monotonic() - began > _AT_ONCE:
+            if time.monotonic() - began > _AT_ONCE:
                 raise
-        return await sessions.fresh.post(url, data=_data(body), **options)
+        else:
+            async with response:
+                yield response
+            return
+        async with _new_session(reuse=False) as fresh, fresh.post(url, data=_data(body), **options) as response:
+            yield response
 
-    async def _sessions(self) -> _Sessions:
-        """Return the sessions of the running loop."""
+    async def _session(self) -> aiohttp.ClientSession:
+        """Return the session of the running loop."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
-        if held is not None and not held[1].kept.closed:
+        if held is not None and not held[1].closed:
             return held[1]
-        holder = _hold_sessions()
-        sessions = await anext(holder)
+        holder = _hold_session()
+        session = await anext(holder)
         with self._lock:
             ended = [self._held.pop(known)[1] for known in list(self._held) if known.is_closed()]
-            self._held[loop] = (holder, sessions)
+            self._held[loop] = (holder, session)
         for old in ended:
-            await _close_both(old)
-        return sessions
+            await old.close()
+        return session
 
     async def close(self) -> None:
         """Close the running loop's connections."""
@@ -101,13 +99,13 @@ class Connections:
 
     def close_at_exit(self) -> Iterator[Future[None]]:
         """Close the sessions of loops that are still open, or were closed without ending their generators."""
-        for loop, (holder, sessions) in self._held.items():
+        for loop, (holder, session) in self._held.items():
             if loop.is_running():
                 yield asyncio.run_coroutine_threadsafe(_close(holder), loop)
             elif not loop.is_closed():
                 loop.run_until_complete(holder.aclose())
-            elif not sessions.kept.closed:
-                asyncio.run(_close_both(sessions))
+            elif not session.closed:
+                asyncio.run(session.close())
 
     def forget(self) -> None:
         """Drop all sessions in a forked child process, where the threads of their loops do not exist."""
@@ -121,39 +119,21 @@ def _data(body: bytes) -> bytes | BytesIO:
     return body if len(body) < _PLAIN_BODY else BytesIO(body)
 
 
-async def _hold_sessions() -> _Holder:
+async def _hold_session() -> _Holder:
+    async with _new_session(reuse=True) as session:
+        yield session
+
+
+def _new_session(*, reuse: bool) -> aiohttp.ClientSession:
     import aiohttp
 
-    trust = _trust()
-    watch = aiohttp.TraceConfig()
-    watch.on_connection_reuseconn.append(_note_reuse)
-    sessions = _Sessions(
-        kept=_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE, ssl=trust), watch),
-        fresh=_session(aiohttp.TCPConnector(limit=0, force_close=True, ssl=trust)),
-    )
-    async with sessions.kept, sessions.fresh:
-        yield sessions
-
-
-def _session(connector: aiohttp.TCPConnector, *watch: aiohttp.TraceConfig) -> aiohttp.ClientSession:
-    import aiohttp
-
+    keep: dict[str, Any] = {"keepalive_timeout": KEEP_IDLE} if reuse else {"force_close": True}
     return aiohttp.ClientSession(
-        connector=connector,
-        trace_configs=list(watch),
+        connector=aiohttp.TCPConnector(limit=0, ssl=_trust(), **keep),
         cookie_jar=aiohttp.DummyCookieJar(),
         # Compressed events would be delayed in the compressor's buffer.
         headers={"Accept-Encoding": "identity", "Accept": "text/event-stream, application/json"},
     )
-
-
-async def _close_both(sessions: _Sessions) -> None:
-    for session in sessions:
-        await session.close()
-
-
-async def _note_reuse(session: aiohttp.ClientSession, request: Any, params: object) -> None:
-    request.trace_request_ctx.reused = True
 
 
 async def _close(holder: _Holder) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -27,15 +27,6 @@ CONNECT = 10.0
 
 SILENCE = 600.0
 """Seconds to wait for the next byte if ``settings.timeout`` is not set: models may reason that long."""
-
-EVENT_LIMIT = 32 * 2**20
-"""Maximum bytes of one event, or of an answer in one piece. Generated images come in events of some MiB."""
-
-ANSWER_LIMIT = 128 * 2**20
-"""Maximum bytes of a whole streamed answer: about half a million tokens, one per event."""
-
-ERROR_LIMIT = 2**20
-"""Maximum bytes that are read of an answer with an error status."""
 
 _AFTER_DONE = 0.5
 """Seconds to wait after ``[DONE]`` for the end of the answer, before the connection is dropped."""
@@ -91,24 +82,16 @@ class OpenAIChatModel(Model):
         reader = AnswerReader(provider=self.provider, maker=self._dialect.maker, server=self._server)
         total = request.settings.total_timeout or TOTAL_TIMEOUT
         with typed_errors(self.provider, server=self._server, total=total):
-            async with await self._post(request, body, total) as response:
+            async with self._post(request, body, total) as response:
                 await self._check(response)
                 if response.content_type == "application/json":
-                    whole = await _read_up_to(response, EVENT_LIMIT + 1)
-                    if len(whole) > EVENT_LIMIT:
-                        raise self._too_long("one piece", EVENT_LIMIT)
-                    for chunk in reader.read_whole(whole):
+                    for chunk in reader.read_whole(await response.read()):
                         yield chunk
                     reader.done = True
-                events, size = EventParser(), 0
+                events = EventParser()
                 while not reader.done and (received := await response.content.readany()):
                     for chunk in reader.read(events.feed(received)):
                         yield chunk
-                    size += len(received)
-                    if events.held > EVENT_LIMIT:
-                        raise self._too_long("an event", EVENT_LIMIT)
-                    if size > ANSWER_LIMIT:
-                        raise self._too_long("the answer", ANSWER_LIMIT)
                 if not reader.done:
                     for chunk in reader.read_last(events.end()):
                         yield chunk
@@ -124,12 +107,14 @@ class OpenAIChatModel(Model):
     def _proxy(self) -> str | None:
         return proxy_for(self._url)
 
-    async def _post(self, request: ModelRequest, body: bytes, total: float) -> aiohttp.ClientResponse:
+    def _post(
+        self, request: ModelRequest, body: bytes, total: float
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         from aiohttp import ClientTimeout
 
         silence = request.settings.timeout or SILENCE
         more = extra_headers(request, self.provider)
-        return await self._connections.post(
+        return self._connections.post(
             self._url,
             body,
             headers={**self._headers, **more} if more else self._headers,
@@ -141,11 +126,10 @@ class OpenAIChatModel(Model):
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         """Raise the error for an answer with an error status, or for a web page."""
         if response.status != 200:
-            body = await _read_up_to(response, ERROR_LIMIT)
             raise error_answer(
                 self.provider,
                 response.status,
-                body,
+                await response.read(),
                 response.headers,
                 response.reason or "",
                 server=self._server,
@@ -154,10 +138,6 @@ class OpenAIChatModel(Model):
         if response.content_type == "text/html":
             said = f"{self._asked} answered with a web page; is it the address of an API?"
             raise ModelResponseError(said, provider=self.provider)
-
-    def _too_long(self, part: str, limit: int) -> ModelResponseError:
-        said = f"cannot read the answer of {self._server}: {part} is longer than {limit >> 20} MiB"
-        return ModelResponseError(said, provider=self.provider)
 
 
 def _endpoint(base_url: str) -> str:
@@ -175,13 +155,6 @@ def _without_secrets(url: str) -> str:
     """Return an address without user, password and query, which may hold keys."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    body = bytearray()
-    while len(body) < limit and (received := await response.content.readany()):
-        body += received
-    return bytes(body[:limit])
 
 
 async def _await_end(response: aiohttp.ClientResponse) -> None:

@@ -14,13 +14,7 @@ class EventParser:
         """The unfinished line."""
         self._data: list[bytes] = []
         """Data lines of the unfinished event."""
-        self._data_size = 0
         self._after_cr = False
-
-    @property
-    def held(self) -> int:
-        """Return the number of bytes of the unfinished event."""
-        return len(self._line) + self._data_size
 
     def feed(self, received: bytes) -> list[bytes]:
         """Return the data of every event that ``received`` completes."""
@@ -46,9 +40,7 @@ class EventParser:
                 if data:
                     events.append(data[0] if len(data) == 1 else b"\n".join(data))
                     data.clear()
-                    self._data_size = 0
             elif line.startswith(b"data:"):
-                self._data_size += len(line)
                 data.append(line[6:] if line.startswith(b"data: ") else line[5:])
         return events
 
