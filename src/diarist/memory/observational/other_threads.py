@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -48,11 +48,15 @@ class Unobserved:
         return sum(tokens_of(unit) for unit in self.units)
 
 
-async def unobserved(diary: ThreadDiary, log: ObservationLog, thread_ids: Iterable[str]) -> list[Unobserved]:
-    """Return the uncovered rows of these threads. Leaves out threads without rows that may be observed."""
+async def unobserved(diary: ThreadDiary, log: ObservationLog, ends: Mapping[str, int | None]) -> list[Unobserved]:
+    """Return the uncovered rows of threads. Leaves out threads without rows that may be observed.
+
+    Args:
+        ends: The ids of the threads, each with the ``seq`` before which its rows are read; None for all rows.
+    """
     found: list[Unobserved] = []
-    for thread_id in thread_ids:
-        raw = await uncovered_rows(diary.storage, Coverage(log.entries, thread_id), thread_id)
+    for thread_id, end in ends.items():
+        raw = await uncovered_rows(diary.storage, Coverage(log.entries, thread_id), thread_id, before=end)
         ensure_counted(raw, diary.counter)
         if units := observable_units(raw, ()):
             found.append(Unobserved(thread_id, raw, units))
@@ -77,13 +81,14 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
     Raises StorageError if the storage is not available.
     """
     page = await diary.storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
-    threads = await unobserved(diary, log, [thread.id for thread in page.items if thread.id != diary.thread_id])
+    others = [thread.id for thread in page.items if thread.id != diary.thread_id]
+    threads = await unobserved(diary, log, dict.fromkeys(others))
     if sum(thread.tokens for thread in threads) < (diary.limits.buffer_tokens or diary.limits.message_tokens):
         return
     ids = [thread.thread_id for thread in threads]
     async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
         log = await diary.logs.newer(log) or log
-        left = await unobserved(diary, log, mine)
+        left = await unobserved(diary, log, dict.fromkeys(mine))
         limit, refused = diary.config.observation.max_tokens_per_batch, log.observer_failures.refused
         batches = [batch_of(rows, left, log) for rows in pack_threads(left, limit, refused=refused)]
         for start in range(0, len(batches), AT_ONCE):
