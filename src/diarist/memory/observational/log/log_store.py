@@ -6,19 +6,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from diarist.concurrency import being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.observational.log.coverage import (
-    Coverage,
-    changed_sources,
-    holes_to_read,
-    only_uncovered,
-    visible_log,
-)
+from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
@@ -28,7 +22,7 @@ logger = logging.getLogger("diarist")
 
 MAX_ATTEMPTS = 10
 OTHER_THREADS = "*"
-LEASE_TTL, _SHORTEST_TTL = 60.0, 0.001
+LEASE_TTL = 60.0
 _JITTER = 0.02
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
@@ -96,15 +90,13 @@ class LogStore:
 
         Without rows of another resource: it takes the thread's id if the thread is deleted while a job waits.
         """
-        found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
             active = visible_log(log, run_id, thread_id).active if log is not None else ()
-            found[:] = [Coverage(active, thread_id)]
-            return holes_to_read(found[0])
+            return Coverage(active, thread_id).holes()
 
         log, rows = await self._log_and_rows(thread_id, resource_id, thread_id, holes, run_id)
-        return log, [row for row in only_uncovered(rows, found[0]) if row.resource_id == resource_id]
+        return log, [row for row in rows if row.role != "system" and row.resource_id == resource_id]
 
     async def read_with_changes(
         self, thread_id: str, resource_id: str, sources: Sequence[Source], run_id: str | None
@@ -247,18 +239,18 @@ class LogStore:
                 have left many leases.
         """
         deadline = time.monotonic() + wait
-        mine: list[str] = []
-        held: list[tuple[Lease, asyncio.Task[None]]] = []
+        held: dict[str, Lease] = {}
+        renewal = asyncio.create_task(self._renew(held))
         try:
             for thread_id in thread_ids:
                 lease = await self._acquire(self.job_name(thread_id, resource_id, operation), deadline)
                 if lease is not None:
-                    held.append((lease, asyncio.create_task(self._renew(lease))))
-                    mine.append(thread_id)
-            yield mine
+                    held[thread_id] = lease
+            yield list(held)
         finally:
+            renewal.cancel()
             if held:
-                await self._let_go(held, hurried=being_cancelled())
+                await shield_until_done(self._release(held.values()), hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
@@ -271,43 +263,25 @@ class LogStore:
     async def _acquire(self, name: str, deadline: float) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
-            try:
-                lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
-            except asyncio.CancelledError:  # it may have been granted: acquire it again, for as short as possible
-                with suppress(StorageError):
-                    again = self._storage.acquire_lease(name, owner, ttl=_SHORTEST_TTL)
-                    await shield_until_done(again, hurried=True)
-                raise
+            lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
             await asyncio.sleep(min(left, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _renew(self, held: Mapping[str, Lease]) -> None:
         while True:
             await asyncio.sleep(LEASE_TTL / 3)
+            for lease in tuple(held.values()):
+                try:
+                    await self._storage.renew_lease(lease, ttl=LEASE_TTL)
+                except StorageError as error:
+                    logger.warning("cannot renew the lease %s: %s", lease.name, error)
+
+    async def _release(self, leases: Iterable[Lease]) -> None:
+        for lease in leases:
             try:
-                if not await self._storage.renew_lease(lease, ttl=LEASE_TTL):
-                    return
+                await self._storage.release_lease(lease)
             except StorageError as error:
-                logger.warning("cannot renew the lease %s: %s", lease.name, error)
-
-    async def _let_go(self, held: Sequence[tuple[Lease, asyncio.Task[None]]], *, hurried: bool) -> None:
-        for _, renewal in held:
-            renewal.cancel()
-
-        async def release() -> None:
-            await asyncio.gather(*(self._release(lease) for lease, _ in held))
-
-        try:
-            await shield_until_done(release(), hurried=hurried)
-        except asyncio.CancelledError:  # a loop that ends cancels the release as well: do it again
-            await shield_until_done(release(), hurried=True)
-            raise
-
-    async def _release(self, lease: Lease) -> None:
-        try:
-            await self._storage.release_lease(lease)
-        except StorageError as error:
-            logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)
+                logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)
