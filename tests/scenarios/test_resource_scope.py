@@ -14,8 +14,9 @@ import pytest
 
 from diarist import Agent, Memory, Message, Processor, Tool
 from diarist.exceptions import ContentFilterError, InputError, NotFoundError
+from diarist.memory.observational.jobs import Unobserved, pack_threads
 from diarist.memory.observational.message_units import tokens_of
-from diarist.memory.observational.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
+from diarist.memory.observational.processor import TAIL_ROWS, TAIL_THREADS
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputStepArgs

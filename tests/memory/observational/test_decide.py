@@ -24,8 +24,14 @@ from diarist.memory.observational.decide import (
     plan_reflection,
     worth_buffering,
 )
-from diarist.memory.observational.message_units import free_chunks, newest_half, observable_units, tokens_of
-from diarist.memory.observational.selection import select_rows, split_batches
+from diarist.memory.observational.message_units import (
+    free_chunks,
+    newest_half,
+    observable_units,
+    select_rows,
+    split_batches,
+    tokens_of,
+)
 from diarist.messages import Message, SentBlock, ToolPart
 from diarist.storage.records import Observation, ObservationLog, Source
 from tests.memory.observational.harness import NOON, WordCounter, assistant, ids, small_config, user

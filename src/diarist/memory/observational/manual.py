@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
+from diarist.memory.observational.cycles import Batch, reflect
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import WAIT_FOR_OTHERS, Engine, RunMemory
 from diarist.memory.observational.events import Emit
-from diarist.memory.observational.log.coverage import visible_log
-from diarist.memory.observational.log.log_store import OTHER_THREADS
-from diarist.memory.observational.observe import Batch
-from diarist.memory.observational.other_threads import (
+from diarist.memory.observational.jobs import (
     AT_ONCE,
     Unobserved,
     batch_of,
@@ -22,7 +20,8 @@ from diarist.memory.observational.other_threads import (
     pack_threads,
     unobserved,
 )
-from diarist.memory.observational.reflect import reflect
+from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.log.log_store import OTHER_THREADS
 from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError
 from diarist.memory.rows import seq_of, threads_of
 from diarist.storage.records import ObservationLog
