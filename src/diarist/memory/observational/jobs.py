@@ -7,9 +7,10 @@ may run it, and running it twice is harmless.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from itertools import chain
 from math import inf
 from typing import Any, Protocol, Self
 
@@ -29,7 +30,7 @@ from diarist.memory.observational.message_units import (
 from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary, raise_if_away
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
-from diarist.storage.records import ObservationLog, Source
+from diarist.storage.records import ObservationLog
 
 AT_ONCE = 8
 """Maximum number of parallel calls of the Observer."""
@@ -185,9 +186,16 @@ class Unobserved:
     def tokens(self) -> int:
         return sum(tokens_of(unit) for unit in self.units)
 
+    @property
+    def oldest(self) -> tuple[datetime, str, int]:
+        """Time of the oldest row, then the thread's id and the number of its first row."""
+        first = min((row.created_at for row in self.raw if row.created_at is not None), default=_BEGINNING)
+        return first, self.thread_id, seq_of(self.raw[0])
+
 
 async def unobserved(diary: ThreadDiary, log: ObservationLog, ends: Mapping[str, int | None]) -> list[Unobserved]:
-    """Return the uncovered rows of threads. Leaves out threads without rows that may be observed.
+    """Return the uncovered rows of threads, in the order of their oldest. Leaves out threads without rows that may be
+    observed.
 
     Args:
         ends: The ids of the threads, each with the ``seq`` before which its rows are read; None for all rows.
@@ -198,16 +206,21 @@ async def unobserved(diary: ThreadDiary, log: ObservationLog, ends: Mapping[str,
         ensure_counted(raw, diary.counter)
         if units := observable_units(raw, ()):
             found.append(Unobserved(thread_id, raw, units))
-    return found
+    return sorted(found, key=lambda thread: thread.oldest)
 
 
-def pack_threads(
-    threads: Iterable[Unobserved], limit: int, *, least: float = 0, refused: Sequence[Source] = ()
-) -> list[list[Message]]:
-    """Split the threads, in the order of their oldest messages, into batches as ``split_batches`` does."""
-    ordered = sorted(threads, key=lambda thread: oldest_of(thread.raw))
-    units = [unit for thread in ordered for unit in thread.units]
-    return split_batches(units, limit, None, least=least, refused=refused)
+def pack_threads(threads: Sequence[Unobserved], log: ObservationLog, limit: int, *, least: float = 0) -> list[Batch]:
+    """Return the batches of the threads, as ``split_batches`` makes them, with the sources of each thread."""
+    units = [unit for thread in threads for unit in thread.units]
+    batches: list[Batch] = []
+    for rows in split_batches(units, limit, None, least=least, refused=log.observer_failures.refused):
+        ids = {row.id for row in rows}
+        sources = [
+            sources_of([row for row in raw if row.id in ids], raw, Coverage(log.entries, thread_id), thread_id)
+            for thread_id, raw in ((thread.thread_id, thread.raw) for thread in threads)
+        ]
+        batches.append(Batch(rows=rows, sources=tuple(chain.from_iterable(sources)), run_id=None))
+    return batches
 
 
 async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
@@ -227,8 +240,7 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
     async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
         log = await diary.logs.newer(log) or log
         left = await unobserved(diary, log, dict.fromkeys(mine))
-        limit, refused = diary.config.observation.max_tokens_per_batch, log.observer_failures.refused
-        batches = [batch_of(rows, left, log) for rows in pack_threads(left, limit, refused=refused)]
+        batches = pack_threads(left, log, diary.config.observation.max_tokens_per_batch)
         for start in range(0, len(batches), AT_ONCE):
             results = await observe_side_by_side(
                 [(diary, batch) for batch in batches[start : start + AT_ONCE]],
@@ -259,25 +271,3 @@ async def observe_side_by_side(
             done[place].set()
 
     return await asyncio.gather(*(observe_one(place, diary, batch) for place, (diary, batch) in enumerate(work)))
-
-
-def batch_of(rows: Sequence[Message], threads: Sequence[Unobserved], log: ObservationLog) -> Batch:
-    """Return rows of several threads as one batch, with the sources of each thread."""
-    ids = {row.id for row in rows}
-    sources = tuple(
-        source
-        for thread in threads
-        for source in sources_of(
-            [row for row in thread.raw if row.id in ids],
-            thread.raw,
-            Coverage(log.entries, thread.thread_id),
-            thread.thread_id,
-        )
-    )
-    return Batch(rows=rows, sources=sources, run_id=None)
-
-
-def oldest_of(rows: Sequence[Message]) -> tuple[datetime, str, int]:
-    """Return the sort key of the rows of a thread: the time of the oldest, then thread id and number of the first."""
-    first = min((row.created_at for row in rows if row.created_at is not None), default=_BEGINNING)
-    return first, rows[0].thread_id or "", seq_of(rows[0])

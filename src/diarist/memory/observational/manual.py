@@ -14,9 +14,7 @@ from diarist.memory.observational.events import Emit
 from diarist.memory.observational.jobs import (
     AT_ONCE,
     Unobserved,
-    batch_of,
     observe_side_by_side,
-    oldest_of,
     pack_threads,
     unobserved,
 )
@@ -157,7 +155,6 @@ class _Observing:
         ids = ids or [thread.id async for thread in threads_of(diary.storage, self._resource_id)]
         await self._activate()
         threads = await unobserved(diary, self._memory.window.stored, dict.fromkeys(ids))
-        threads.sort(key=lambda thread: oldest_of(thread.raw))
         self._total = sum(thread.tokens for thread in threads)
         groups, room = list[list[Unobserved]](), 0
         for thread in threads:
@@ -204,8 +201,7 @@ class _Observing:
         limit, least, at_once = limits.batch_tokens, limits.least_batch_tokens, 1
         if self._thread_id is None:
             limit, least, at_once = self._memory.config.observation.max_tokens_per_batch, 0, AT_ONCE
-        packed = pack_threads(threads, limit, least=least, refused=log.observer_failures.refused)
-        return [batch_of(rows, threads, log) for rows in packed[:at_once]]
+        return pack_threads(threads, log, limit, least=least)[:at_once]
 
     async def _observe(self, batches: Sequence[Batch]) -> None:
         """Observe batches in parallel, and name their threads. Raises the errors that ``_Tries`` raises."""

@@ -77,11 +77,12 @@ class LogStore:
 
     async def read(self, thread_id: str, resource_id: str) -> ObservationLog:
         """Return the log; an empty one (version 0) if nothing was saved yet."""
-        return await self._now(self.key(thread_id, resource_id), resource_id)
+        key = self.key(thread_id, resource_id)
+        return await self._storage.get_log(key) or self._empty(key, resource_id)
 
     async def reread(self, log: ObservationLog) -> ObservationLog:
         """Return the log as it is stored now; an empty one if it was deleted."""
-        return await self._now(log.key, log.resource_id)
+        return await self._storage.get_log(log.key) or self._empty(log.key, log.resource_id)
 
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
@@ -133,9 +134,6 @@ class LogStore:
         if found is None and log.version:  # the log was deleted, or created again with a lower version
             return await self.reread(log)
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
-
-    async def _now(self, key: str, resource_id: str) -> ObservationLog:
-        return await self._storage.get_log(key) or self._empty(key, resource_id)
 
     def _empty(self, key: str, resource_id: str) -> ObservationLog:
         return ObservationLog(key=key, scope=self._scope, resource_id=resource_id)

@@ -8,7 +8,7 @@ from them. After a crash the tombstones remain, and ``finish_removals`` does the
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.generated_titles import is_generated, made_from, without_mark
@@ -66,7 +66,8 @@ async def finish_earlier_removals(storage: Storage, thread: Thread, counter: Tok
 
 async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:
     """Remove tombstones of rows that cannot come back."""
-    return await _update(storage, log, lambda log: without_stones(log, stones))
+    logs = LogStore(storage, log.scope)
+    return await logs.update(lambda: logs.reread(log), lambda log: without_stones(log, stones))
 
 
 async def remove_rows(
@@ -153,17 +154,6 @@ async def clean_after_move(
     await _clean_generated_title(storage, thread_id)
 
 
-async def _update(
-    storage: Storage,
-    log: ObservationLog,
-    change: Callable[[ObservationLog], ObservationLog],
-    check: Callable[[], Awaitable[None]] | None = None,
-    rows: Sequence[RowRef] = (),
-) -> ObservationLog:
-    logs = LogStore(storage, log.scope)
-    return await logs.update(lambda: logs.reread(log), change, check=check, rows=rows)
-
-
 # --- the log and its history ---------------------------------------------------------------------------------
 
 
@@ -183,7 +173,7 @@ async def _clean(
         names: Words to look for in the remaining entries, for the receipt's ``mentioning_ids``.
         stays: True if the rows themselves stay; then no tombstones are kept.
     """
-    erasure = Erasure(tuple(stones))
+    erasure, logs = Erasure(tuple(stones)), LogStore(storage, log.scope)
     before = log
     past: list[ObservationLog] = []
 
@@ -198,8 +188,8 @@ async def _clean(
         erased = erase(now, past, erasure)
         return without_stones(erased, set(erasure.stones).difference(now.tombstones)) if stays else erased
 
-    after = await _update(storage, log, mark, check=read_past, rows=rows)
-    history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda old: erase_past(old, erasure))
+    after = await logs.update(lambda: logs.reread(log), mark, check=read_past, rows=rows)
+    history = await logs.rewrite_history(log.key, lambda old: erase_past(old, erasure))
     reached = [e for old in (*history, before) for e in old.every_entry if erasure.reaches(e)]
     known = {entry.id for entry in before.entries}
     receipt = Receipt(
