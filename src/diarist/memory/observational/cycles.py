@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from diarist.exceptions import ConflictError
 from diarist.memory.observational.decide import ReflectionPlan
@@ -15,25 +15,12 @@ from diarist.memory.observational.message_units import is_given_up, tokens_of, w
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
 from diarist.memory.observational.roles.refused_messages import or_note_refusal
-from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError, ThreadDiary
+from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
 from diarist.memory.working.shapes import without_updates
 from diarist.messages import FilePart, Message, TextPart, ToolPart
-from diarist.storage.records import Observation, ObservationLog, PendingReflection, RowRef, Source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Rows for one call of the Observer.
-
-    Attributes:
-        run_id: The live run that all rows belong to; None if they belong to no live run.
-    """
-
-    rows: Sequence[Message]
-    sources: tuple[Source, ...]
-    run_id: str | None
+from diarist.storage.records import Observation, ObservationLog, PendingReflection, Source
 
 
 async def observe(
@@ -75,15 +62,7 @@ async def observe(
         await store_update(diary.storage, observed.working_memory, entry.run_id)
         return CycleResult(saved, entry, observed.shortfall, partial=len(noted.rows) < len(batch.rows))
 
-    return await diary.run_cycle(
-        cycle,
-        work,
-        thread_ids=sorted({source.thread_id for source in batch.sources}),
-        rows=_ends(diary, batch),
-        sources=batch.sources,
-        run_id=batch.run_id,
-        forgive_timeout=forgive_timeout,
-    )
+    return await diary.run_cycle(cycle, work, batch, forgive_timeout=forgive_timeout)
 
 
 def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
@@ -148,18 +127,7 @@ async def _save_observation(
         changed = without_covered(transitions.add_observation(log, entry))
         return transitions.record_success(changed, "observation")
 
-    return await diary.update(change, read=read, rows=_ends(diary, batch)), entry
-
-
-def _ends(diary: ThreadDiary, batch: Batch) -> list[RowRef]:
-    """Return the first and the last row of each thread."""
-    first: dict[str, RowRef] = {}
-    last: dict[str, RowRef] = {}
-    for row in batch.rows:
-        ref = RowRef(row.thread_id or diary.thread_id, seq_of(row), row.id)
-        first.setdefault(ref.thread_id, ref)
-        last[ref.thread_id] = ref
-    return [*first.values(), *last.values()]
+    return await diary.update(change, read=read, rows=batch.ends), entry
 
 
 def _noted(batch: Batch, unnoted: Collection[str]) -> Batch:
@@ -227,7 +195,7 @@ async def reflect(
             )
         return CycleResult(await _save_reflection(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
 
-    return await diary.run_cycle(cycle, work, thread_ids=[diary.thread_id])
+    return await diary.run_cycle(cycle, work)
 
 
 def _reflection(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Reflected) -> Observation:

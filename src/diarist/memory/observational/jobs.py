@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
-from diarist.memory.observational.cycles import Batch, observe, reflect
+from diarist.memory.observational.cycles import observe, reflect
 from diarist.memory.observational.decide import Limits, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
@@ -27,7 +27,7 @@ from diarist.memory.observational.message_units import (
     split_batches,
     tokens_of,
 )
-from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary, raise_if_away
+from diarist.memory.observational.thread_diary import Batch, CycleResult, ThreadDiary, raise_if_away
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
-from diarist.memory.observational.cycles import Batch, reflect
+from diarist.memory.observational.cycles import reflect
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import WAIT_FOR_OTHERS, Engine, RunMemory
 from diarist.memory.observational.events import Emit
@@ -20,7 +20,7 @@ from diarist.memory.observational.jobs import (
 )
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS
-from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError
+from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError
 from diarist.memory.rows import seq_of, threads_of
 from diarist.storage.records import ObservationLog
 
@@ -105,7 +105,7 @@ async def reflect_now(
                 f"the diary of {whose} is being condensed by another process, for longer than the {wait:g} s of "
                 "thread_wait; try again later"
             )
-        tries = _Tries()
+        conflicts = 0
         while True:
             log = visible_log(await diary.read(), None)
             if log.tokens == 0:
@@ -117,26 +117,12 @@ async def reflect_now(
                 target_tokens=max(int((_SHRINK_TO if guidance is None else 1) * log.tokens), 1),
                 any_size=guidance is not None,
             )
-            done = tries.log_of(await reflect(diary, log, plan, timeout=None, guidance=guidance), "")
-            if done is not None:
-                return visible_log(done, None)
-
-
-class _Tries:
-    """Counts how often work was lost because the messages or entries were changed during a call."""
-
-    def __init__(self) -> None:
-        self._lost: Counter[str] = Counter()
-
-    def log_of(self, result: CycleResult | Exception, piece: str) -> ObservationLog | None:
-        """Return the diary after a cycle; None to retry ``piece`` after a ConflictError. Raises its third
-        ConflictError, and every other error."""
-        if isinstance(result, CycleResult):
-            return result.log
-        self._lost[piece] += 1
-        if isinstance(result, ConflictError) and self._lost[piece] < _MAX_TRIES:
-            return None
-        raise result
+            result = await reflect(diary, log, plan, timeout=None, guidance=guidance)
+            if isinstance(result, CycleResult):
+                return visible_log(result.log, None)
+            conflicts += 1
+            if not isinstance(result, ConflictError) or conflicts == _MAX_TRIES:
+                raise result
 
 
 class _Observing:
@@ -146,7 +132,7 @@ class _Observing:
         self._memory, self._thread_id, self._progress = memory, thread_id, progress
         self._resource_id = memory.diary.resource_id
         self._done = self._total = 0
-        self._tries = _Tries()
+        self._conflicts: Counter[tuple[str | None, str]] = Counter()
 
     async def run(self) -> None:
         """Observe threads in groups, each with about as many tokens as one round of parallel calls takes."""
@@ -204,7 +190,8 @@ class _Observing:
         return pack_threads(threads, log, limit, least=least)[:at_once]
 
     async def _observe(self, batches: Sequence[Batch]) -> None:
-        """Observe batches in parallel, and name their threads. Raises the errors that ``_Tries`` raises."""
+        """Observe batches in parallel, and name their threads. Raises an error of a call, but of the same rows only the
+        third ConflictError, since the next round observes them again."""
         self._report()
         memory = self._memory
         ids = [batch.rows[0].thread_id or "" for batch in batches]
@@ -213,7 +200,11 @@ class _Observing:
         await memory.refresh()
         await memory.adopt(memory.window.stored)
         for batch, result in zip(batches, results, strict=True):
-            self._tries.log_of(result, f"{batch.rows[0].thread_id} {batch.rows[0].id}")
+            if isinstance(result, Exception):
+                first = batch.rows[0].thread_id, batch.rows[0].id
+                self._conflicts[first] += 1
+                if not isinstance(result, ConflictError) or self._conflicts[first] == _MAX_TRIES:
+                    raise result
         self._done += sum(result.entry.message_tokens for result in results if isinstance(result, CycleResult))
         if memory.config.observation.thread_title:
             for diary, batch in work:

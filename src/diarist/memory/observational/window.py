@@ -9,14 +9,13 @@ from itertools import chain
 from operator import attrgetter
 
 from diarist.counting import ensure_counted, message_tokens
-from diarist.memory.observational.cycles import Batch
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.threads import thread_label
-from diarist.memory.observational.thread_diary import ThreadDiary
+from diarist.memory.observational.thread_diary import Batch, ThreadDiary
 from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.messages import Message, SentBlock
 from diarist.storage.records import Observation, ObservationLog
