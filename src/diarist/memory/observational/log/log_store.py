@@ -96,36 +96,27 @@ class LogStore:
             active = visible_log(log, run_id, thread_id).active if log is not None else ()
             return Coverage(active, thread_id).holes()
 
-        log, rows = await self._log_and_rows(thread_id, resource_id, thread_id, holes, run_id)
-        return log, [row for row in rows if row.role != "system" and row.resource_id == resource_id]
+        key = self.key(thread_id, resource_id)
+        log, rows = await self._storage.log_and_messages(key, thread_id, holes, run_id=run_id)
+        return log or self._empty(key, resource_id), [
+            row for row in rows if row.role != "system" and row.resource_id == resource_id
+        ]
 
     async def read_with_changes(
         self, thread_id: str, resource_id: str, sources: Sequence[Source], run_id: str | None
     ) -> tuple[ObservationLog, list[Source]]:
-        """Return the log, and those of ``sources`` with rows that were changed or removed, as the run sees them."""
-        log: ObservationLog | None = None
+        """Return the log, and those of ``sources`` with rows that were changed or removed, as the run sees them.
+
+        The log is read first, so that a later change of the rows changes the log, too.
+        """
+        log = await self.read(thread_id, resource_id)
         changed: list[Source] = []
         for id in sorted({source.thread_id for source in sources}):
             own = [source for source in sources if source.thread_id == id]
-            ends = min(source.first_seq for source in own) - 1, max(source.last_seq for source in own) + 1
-            if log is None:
-                log, rows = await self._log_and_rows(thread_id, resource_id, id, lambda _, ends=ends: [ends], run_id)
-            else:
-                rows = await self._storage.list_messages(id, after=ends[0], before=ends[1], run_id=run_id)
+            after, before = min(s.first_seq for s in own) - 1, max(s.last_seq for s in own) + 1
+            rows = await self._storage.list_messages(id, after=after, before=before, run_id=run_id)
             changed += changed_sources(own, rows)
-        return log or await self.read(thread_id, resource_id), changed
-
-    async def _log_and_rows(
-        self,
-        thread_id: str,
-        resource_id: str,
-        rows_of: str,
-        ranges: Callable[[ObservationLog | None], Ranges],
-        run_id: str | None,
-    ) -> tuple[ObservationLog, list[Message]]:
-        key = self.key(thread_id, resource_id)
-        log, rows = await self._storage.log_and_messages(key, rows_of, ranges, run_id=run_id)
-        return log or self._empty(key, resource_id), rows
+        return log, changed
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
         """Return the stored log if it was saved after ``log`` was read, an empty log if it was deleted, None if nothing
