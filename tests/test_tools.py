@@ -315,6 +315,12 @@ def test_names_that_providers_refuse(name: str) -> None:
         Tool(name=name, function=lambda: None)
 
 
+def test_parameters_that_are_no_schema_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ConfigError, match=r"write its fields below \"properties\": {\"properties\": {'city': ...}}"):
+        Tool(name="weather", parameters={"city": {"type": "string"}})
+    Tool(name="any", parameters={"type": "object", "additionalProperties": {"type": "string"}})
+
+
 def test_a_lambda_has_no_name_to_show() -> None:
     with pytest.raises(ConfigError, match=r"<lambda>.* has no name; write tool\(name=...\)"):
         as_tool(lambda: None)

@@ -120,6 +120,13 @@ class Tool(Generic[DepsT]):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
+        fields = self.parameters or {}
+        described = all(isinstance(value, dict) and "type" in value for value in fields.values())
+        if fields and described and fields.keys().isdisjoint(("properties", "additionalProperties")):
+            raise ConfigError(
+                f"tool {self.name!r}: parameters must be the JSON schema of an object; write its fields below "
+                f'"properties": {{"properties": {{{next(iter(fields))!r}: ...}}}}'
+            )
         if self.timeout is not None:
             seconds(f"tool {self.name!r}", "timeout", self.timeout)
         if not isinstance(self.needs_approval, bool) and not callable(self.needs_approval):

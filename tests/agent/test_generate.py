@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from diarist import Agent, Memory, Message, ModelSettings, Processor, ThreadRef, Usage
 from diarist.exceptions import ConfigError, InputError, ModelConnectionError
 from diarist.messages import ToolPart
+from diarist.models import Model, ModelRequest
 from diarist.processors import UnicodeNormalizer
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
@@ -528,3 +530,14 @@ async def test_generate_sync_while_another_loop_runs() -> None:
     agent = Agent(model=ScriptedModel("ok"))
     result = await asyncio.to_thread(agent.generate_sync, "hi")
     assert result.text == "ok"
+
+
+async def test_a_model_that_yields_plain_text_is_refused_with_the_remedy() -> None:
+    class Plain(Model):
+        provider, name = "own", "plain"
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+            yield "hello"
+
+    with pytest.raises(TypeError, match=r"yields chunks of diarist\.chunks, such as TextDelta, not 'hello'"):
+        await Agent(model=Plain()).generate("hi")

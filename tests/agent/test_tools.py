@@ -445,6 +445,15 @@ async def test_a_tool_that_returns_another_agents_result_gives_its_answer_only(
     assert "Keep this" not in model.requests[1].text
 
 
+async def test_a_tool_that_asks_several_agents_gives_their_answers_only() -> None:
+    async def ask() -> list[AgentResult[Any]]:
+        """Ask the helpers."""
+        helpers = [Agent(model=ScriptedModel(each), instructions="Keep this to yourself.") for each in ("a", "b")]
+        return [await helper.generate("well?") for helper in helpers]
+
+    assert (await call(ask)).result == ["a", "b"]
+
+
 async def test_a_tool_whose_other_agent_waits_for_approval_fails() -> None:
     @tool(needs_approval=True)
     def pay() -> str:

@@ -147,6 +147,8 @@ class CallIds:
                 called = self._called[chunk.payload.tool_call_id]
                 return _renamed(chunk, called.popleft()) if called else chunk
             case _:
+                if not hasattr(chunk, "run_id"):
+                    raise TypeError(f"a model yields chunks of diarist.chunks, such as TextDelta, not {chunk!r}")
                 return chunk
 
     def _fresh(self, given: str) -> str:

@@ -190,14 +190,14 @@ def _fail(call: ToolPart, error: BaseException) -> None:
 def plain(value: Any) -> Json:
     """Return a tool's return value as JSON: models and dataclasses become dictionaries. Raises ToolError.
 
-    Of another agent's result only the answer is returned: the rest has prompts that the model must not see. If it has
-    none, ToolError says why.
+    Of another agent's result, also in a list, only the answer is returned: the rest has prompts that the model must not
+    see. If it has none, ToolError says why.
     """
     if isinstance(value, AgentResult):
-        inner = cast(AgentResult[Any], value)
-        if inner.stopped_by in ("tripwire", "error", "cancelled", "client_tool", "approval"):
-            raise ToolError(f"the other agent gave no answer: stopped_by is {inner.stopped_by!r}")
-        value = inner.text if inner.output is None else inner.output
+        value = _answer_of(cast(AgentResult[Any], value))
+    elif isinstance(value, list | tuple):
+        items = cast(Sequence[Any], value)
+        value = [_answer_of(cast(AgentResult[Any], item)) if isinstance(item, AgentResult) else item for item in items]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -209,6 +209,12 @@ def plain(value: Any) -> Json:
     if too_deep(result):
         raise ToolError(f"the result is nested more than {MAX_NESTING} deep")
     return result
+
+
+def _answer_of(result: AgentResult[Any]) -> Any:
+    if result.stopped_by in ("tripwire", "error", "cancelled", "client_tool", "approval"):
+        raise ToolError(f"the other agent gave no answer: stopped_by is {result.stopped_by!r}")
+    return result.text if result.output is None else result.output
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

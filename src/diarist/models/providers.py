@@ -109,16 +109,25 @@ def key(provider: str) -> str | None:
     return os.environ[name] if name else None
 
 
-def check(provider: str, *, api_key: str | None, base_url: str | None, library: bool = True) -> None:
+def check(
+    provider: str,
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    library: bool = True,
+    resolver: str = "diarist.models.resolve",
+) -> None:
     """Raise ConfigError if the key or the package for a call is missing.
 
-    ``library``: True if the call goes through the provider library.
+    Args:
+        library: True if the call goes through the provider library.
+        resolver: The function that takes ``api_key``, for the error.
     """
     info = PROVIDERS[provider]
     keyless = info.base_url is not None and base_url is not None
     if info.keys and not api_key and not keyless and not has_key(provider):
         names = " or ".join(info.keys)
-        raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key= to diarist.models.resolve")
+        raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key= to {resolver}")
     try:
         installed = not library or find_spec(info.package) is not None
     except ModuleNotFoundError:  # a parent package is missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from diarist.storage.base import SearchStorage, Storage
@@ -33,6 +34,9 @@ from diarist.storage.records import (
 
 if TYPE_CHECKING:
     from diarist.storage.in_memory import InMemoryStorage
+    from diarist.storage.libsql import LibSQLStorage as LibSQLStorage
+    from diarist.storage.mongodb import MongoDBStorage as MongoDBStorage
+    from diarist.storage.postgres import PostgresStorage as PostgresStorage
     from diarist.storage.sqlite import SQLiteStorage
 
 __all__ = [
@@ -66,19 +70,22 @@ __all__ = [
 ]
 
 
+_BACK_ENDS = {
+    "InMemoryStorage": "in_memory",
+    "LibSQLStorage": "libsql",
+    "MongoDBStorage": "mongodb",
+    "PostgresStorage": "postgres",
+    "SQLiteStorage": "sqlite",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import a back end at first use, since database drivers import slowly."""
-    if name == "InMemoryStorage":
-        from diarist.storage.in_memory import InMemoryStorage
-
-        return InMemoryStorage
-    if name == "SQLiteStorage":
-        from diarist.storage.sqlite import SQLiteStorage
-
-        return SQLiteStorage
+    """Import a back end at first use, since database drivers import slowly, and some are extras."""
+    if name in _BACK_ENDS:
+        return getattr(import_module(f"diarist.storage.{_BACK_ENDS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Return the public names, without loading them."""
-    return sorted(__all__)
+    return sorted({*__all__, *_BACK_ENDS})
