@@ -6,11 +6,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from diarist.concurrency import being_cancelled, shield_until_done
+from diarist.concurrency import acquire_or_release, being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
 from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
@@ -239,7 +239,7 @@ class LogStore:
         finally:
             renewal.cancel()
             if held:
-                await shield_until_done(self._release(held.values()), hurried=being_cancelled())
+                await shield_until_done(self._release(*held.values()), hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
@@ -252,7 +252,7 @@ class LogStore:
     async def _acquire(self, name: str, deadline: float) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
-            lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
+            lease = await acquire_or_release(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
@@ -268,8 +268,8 @@ class LogStore:
                 except StorageError as error:
                     logger.warning("cannot renew the lease %s: %s", lease.name, error)
 
-    async def _release(self, leases: Iterable[Lease]) -> None:
-        for lease in leases:
+    async def _release(self, *leases: Lease | None) -> None:
+        for lease in filter(None, leases):
             try:
                 await self._storage.release_lease(lease)
             except StorageError as error:
