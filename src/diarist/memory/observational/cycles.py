@@ -1,4 +1,4 @@
-"""The calls of the Observer and the Reflector, whose results become entries of the diary."""
+"""The calls of the Observer and the Reflector. Their results become entries of the diary."""
 
 from __future__ import annotations
 

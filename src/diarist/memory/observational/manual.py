@@ -137,8 +137,10 @@ class _Observing:
     async def run(self) -> None:
         """Observe threads in groups, each with about as many tokens as one round of parallel calls takes."""
         diary, busy = self._memory.diary, list[str]()
-        ids = [self._thread_id] if self._thread_id is not None else None
-        ids = ids or [thread.id async for thread in threads_of(diary.storage, self._resource_id)]
+        if self._thread_id is not None:
+            ids = [self._thread_id]
+        else:
+            ids = [thread.id async for thread in threads_of(diary.storage, self._resource_id)]
         await self._activate()
         threads = await unobserved(diary, self._memory.window.stored, dict.fromkeys(ids))
         self._total = sum(thread.tokens for thread in threads)
