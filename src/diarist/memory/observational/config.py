@@ -35,8 +35,6 @@ _UNBUFFERED_LEAST_TOKENS = 1_000
 _ENDLESS = 1e300  # multiples of smaller numbers stay finite
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_OBSERVER_SETTINGS = ModelSettings(temperature=0.3, max_output_tokens=100_000)
-_REFLECTOR_SETTINGS = ModelSettings(temperature=0.0, max_output_tokens=100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +113,6 @@ class ObservationConfig:
                 f"which must be less than message_tokens ({self.message_tokens:,})"
             )
         _check_block("message_tokens", self.message_tokens, self.block_after)
-        object.__setattr__(self, "model_settings", self.model_settings.over(_OBSERVER_SETTINGS))
 
     @property
     def buffered_tokens(self) -> int | None:
@@ -189,7 +186,6 @@ class ReflectionConfig:
                 f"not {self.buffer_activation!r}"
             )
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
-        object.__setattr__(self, "model_settings", self.model_settings.over(_REFLECTOR_SETTINGS))
 
     @property
     def start_tokens(self) -> int:
