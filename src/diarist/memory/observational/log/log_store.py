@@ -269,8 +269,10 @@ class LogStore:
                     logger.warning("cannot renew the lease %s: %s", lease.name, error)
 
     async def _release(self, *leases: Lease | None) -> None:
-        for lease in filter(None, leases):
-            try:
-                await self._storage.release_lease(lease)
-            except StorageError as error:
+        held = [lease for lease in leases if lease is not None]
+        results = await asyncio.gather(*map(self._storage.release_lease, held), return_exceptions=True)
+        for lease, error in zip(held, results, strict=True):
+            if isinstance(error, StorageError):
                 logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)
+            elif error is not None:
+                raise error
