@@ -11,8 +11,8 @@ import pytest
 
 from diarist import Memory
 from diarist.exceptions import ConflictError
+from diarist.memory.observational.cycles import observe
 from diarist.memory.observational.manual import observe_now
-from diarist.memory.observational.observe import observe
 from diarist.memory.observational.roles.base import Observed
 from diarist.messages import Message
 from diarist.storage import InMemoryStorage, Observation, ObservationLog, Run, Thread

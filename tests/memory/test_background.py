@@ -15,9 +15,7 @@ import pytest
 from diarist import Agent, Memory
 from diarist.exceptions import StorageError
 from diarist.memory.background import Background
-from diarist.memory.observational.log.log_store import LogStore
 from diarist.storage import InMemoryStorage
-from diarist.storage.records import Lease
 from diarist.testing import ScriptedModel
 from tests.processes import run_python
 from tests.scenarios.kit import answering, observational, talk
@@ -314,46 +312,6 @@ async def test_a_job_on_a_stopped_loop_blocks_no_other_loop() -> None:
     mine.go.set()
     await background.settled()
     other.close()
-
-
-class Slow(InMemoryStorage):
-    """Does not answer to one of its methods, the first time."""
-
-    def __init__(self, method: str) -> None:
-        super().__init__()
-        self._method, self.reached = method, asyncio.Event()
-
-    async def _wait(self, method: str) -> None:
-        if method == self._method:
-            self._method = ""
-            self.reached.set()
-            await asyncio.Event().wait()
-
-    async def acquire_lease(self, name: str, owner: str, *, ttl: float) -> Lease | None:
-        lease = await super().acquire_lease(name, owner, ttl=ttl)
-        await self._wait("acquire")
-        return lease
-
-    async def release_lease(self, lease: Lease) -> None:
-        await self._wait("release")
-        await super().release_lease(lease)
-
-
-@pytest.mark.parametrize("method", ["acquire", "release"])
-def test_a_loop_that_ends_amid_background_work_holds_no_lease(method: str) -> None:
-    storage = Slow(method)
-
-    async def claim() -> bool:
-        async with LogStore(storage, "thread").claim("t", "ada", "observation", wait=5) as mine:
-            return mine
-
-    async def main() -> asyncio.Task[bool]:
-        work = asyncio.create_task(claim())
-        await storage.reached.wait()
-        return work  # asyncio.run cancels it
-
-    assert asyncio.run(main()).cancelled()
-    assert asyncio.run(claim())
 
 
 def test_a_run_that_begins_while_its_loop_ends_does_not_hold_the_thread() -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from diarist import Agent, Memory, Message, Processor, Tool
 from diarist.exceptions import ContentFilterError, InputError, NotFoundError
+from diarist.memory.observational.jobs import Unobserved, pack_threads
 from diarist.memory.observational.message_units import tokens_of
-from diarist.memory.observational.other_threads import TAIL_ROWS, TAIL_THREADS, Unobserved, pack_threads
+from diarist.memory.observational.processor import TAIL_ROWS, TAIL_THREADS
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputStepArgs
@@ -111,6 +112,11 @@ def unobserved(thread: str, *sizes: int, begun: int = 0) -> Unobserved:
     return Unobserved(thread, rows, [[row] for row in rows])
 
 
+def packed(threads: list[Unobserved]) -> list[list[Message]]:
+    log = ObservationLog(key="resource:ada", scope="resource", resource_id="ada")
+    return [list(batch.rows) for batch in pack_threads(sorted(threads, key=lambda thread: thread.oldest), log, 10)]
+
+
 @pytest.mark.parametrize(
     ("threads", "batches"),
     [
@@ -129,7 +135,7 @@ def unobserved(thread: str, *sizes: int, begun: int = 0) -> Unobserved:
     ],
 )
 def test_threads_are_packed(threads: list[Unobserved], batches: list[list[str]]) -> None:
-    assert [[row.id for row in batch] for batch in pack_threads(threads, 10)] == batches
+    assert [[row.id for row in batch] for batch in packed(threads)] == batches
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -139,9 +145,10 @@ def test_packing_loses_nothing_and_keeps_the_limit(seed: int) -> None:
         unobserved(f"t{n}-", *(chance.randint(1, 14) for _ in range(chance.randint(1, 6))), begun=chance.randint(0, 99))
         for n in range(chance.randint(1, 8))
     ]
-    batches = pack_threads(threads, 10)
-    packed = [row.id for batch in batches for row in batch]
-    assert sorted(packed) == sorted(row.id for thread in threads for row in thread.raw)
+    batches = packed(threads)
+    assert sorted(row.id for batch in batches for row in batch) == sorted(
+        row.id for thread in threads for row in thread.raw
+    )
     for batch in batches:
         assert tokens_of(batch) <= 10 or len(batch) == 1
         for thread in threads:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
+from diarist.evals.anchors import find_anchors
 from diarist.evals.datasets.beam import BEAM, flat
 from diarist.evals.items import History
 from diarist.exceptions import InputError
 from diarist.memory.conversations import read_conversations
 from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of, load
-from diarist.memory.observational.anchors import find_anchors
 from diarist.messages import Json, Message, TextPart, ToolPart
 
 LOCOMO_KINDS = {4: "one fact", 1: "several facts", 2: "when", 3: "conclusions"}

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from diarist.evals.anchors import KINDS, AnchorKind
 from diarist.evals.evidence import read_evidence
 from diarist.evals.retention import Retention, measure
 from diarist.evals.updates import Updates, measure_updates
 from diarist.exceptions import InputError
-from diarist.memory.observational.anchors import KINDS, AnchorKind
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.role_models import EXTRACTIVE, RoleModels

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from diarist.chunks import Usage
+from diarist.evals.anchors import AnchorKind, Sources, find_anchors
 from diarist.evals.baselines import BY_BATCH, WHOLE, fill, messages_of, sentences_of, split_sentences
 from diarist.evals.evidence import Conversation, Question, dates_between, full_text, stems
 from diarist.evals.work import STOPS
 from diarist.exceptions import ModelError
-from diarist.memory.observational.anchors import AnchorKind, Sources, find_anchors
 from diarist.memory.observational.roles.base import ObserverRole, RoleError
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
 from diarist.memory.observational.roles.extractive.reflector import body, read_lines

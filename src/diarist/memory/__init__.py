@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.history import MessageHistory
     from diarist.memory.memory import Memory
-    from diarist.memory.observational.standalone_processor import ObservationalMemory
+    from diarist.memory.observational.processor import ObservationalMemory
     from diarist.memory.standalone import SemanticRecall, WorkingMemory
     from diarist.memory.titles import TitleConfig
     from diarist.memory.transfer.format import Moved
@@ -60,7 +60,7 @@ _LAZY = {
     "MemoryContext": "context",
     "MessageHistory": "history",
     "Moved": "transfer.format",
-    "ObservationalMemory": "observational.standalone_processor",
+    "ObservationalMemory": "observational.processor",
     "SemanticRecall": "standalone",
     "TitleConfig": "titles",
     "Turn": "turn",

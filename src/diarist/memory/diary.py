@@ -14,11 +14,11 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
 from diarist.memory.forgetting import Forgetting
+from diarist.memory.observational.config import apply_overrides
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
 from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
 from diarist.memory.observational.log.removal import cut_notes
-from diarist.memory.observational.overrides import apply_overrides
 from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message
 from diarist.storage.codec import decode_cursor, encode_cursor

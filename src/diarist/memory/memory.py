@@ -199,7 +199,7 @@ class Memory:
         """Memory's own tools for the model, such as ``recall``: those of ``TurnView.tools``, known before a turn."""
         found = [tool for processor in self._working(self.read_only) for tool in processor.offered]
         if self.config is not None and self.config.retrieves is not None:
-            from diarist.memory.observational.recall.tool import unbound_recall
+            from diarist.memory.observational.recall_tool import unbound_recall
 
             recall = unbound_recall(self.config, self.storage, by_meaning=self.semantic is not None)
             found.append(recall.definition)

@@ -13,7 +13,6 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
     RetrievalConfig,
 )
-from diarist.models.base import ModelSettings
 
 
 def test_defaults() -> None:
@@ -26,8 +25,6 @@ def test_defaults() -> None:
         24_000,
     )
     assert observation.least_tokens == 3_000
-    assert (observation.model_settings.temperature, config.reflection.model_settings.temperature) == (0.3, 0.0)
-    assert observation.model_settings.max_output_tokens == 100_000
     assert config.observer_model is None
 
 
@@ -40,11 +37,6 @@ def test_numbers_are_shares_or_tokens() -> None:
     unbuffered = ObservationConfig(buffer_tokens=False)
     assert (unbuffered.buffered_tokens, unbuffered.batch_tokens, unbuffered.least_tokens) == (None, 10_000, 1_000)
     assert ObservationConfig(observer_batch_tokens=700).batch_tokens == 700
-
-
-def test_settings_go_over_the_defaults() -> None:
-    settings = ObservationConfig(model_settings=ModelSettings(temperature=1.0)).model_settings
-    assert (settings.temperature, settings.max_output_tokens) == (1.0, 100_000)
 
 
 @pytest.mark.parametrize(

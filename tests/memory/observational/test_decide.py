@@ -16,7 +16,6 @@ from diarist.memory.observational.decide import (
     Action,
     Limits,
     Sizes,
-    buffer_step,
     choose_chunks,
     decide_observation,
     decide_reflection,
@@ -24,8 +23,14 @@ from diarist.memory.observational.decide import (
     plan_reflection,
     worth_buffering,
 )
-from diarist.memory.observational.message_units import free_chunks, newest_half, observable_units, tokens_of
-from diarist.memory.observational.selection import select_rows, split_batches
+from diarist.memory.observational.message_units import (
+    free_chunks,
+    newest_half,
+    observable_units,
+    select_rows,
+    split_batches,
+    tokens_of,
+)
 from diarist.messages import Message, SentBlock, ToolPart
 from diarist.storage.records import Observation, ObservationLog, Source
 from tests.memory.observational.harness import NOON, WordCounter, assistant, ids, small_config, user
@@ -270,12 +275,15 @@ def test_notes_wait_for_more_where_less_leaves_than_stays(size: Sizes, expected:
 
 @pytest.mark.parametrize(
     ("buffer_tokens", "tokens", "expected"),
-    [(20, 77, 20), (20, 78, 10), (20, 500, 10), (30, 66, 30), (30, 67, 15), (95, 0, 47.5), (0.2, 77, 20)],
+    [(20, 77, 20), (20, 78, 10), (20, 500, 10), (30, 66, 30), (30, 67, 15), (95, 0, 48), (0.2, 77, 20)],
 )
 def test_chunks_are_half_as_large_where_the_window_is_nearly_full(
-    buffer_tokens: float, tokens: int, expected: float
+    buffer_tokens: float, tokens: int, expected: int
 ) -> None:
-    assert buffer_step(tokens, limits(buffer_tokens=buffer_tokens)) == expected
+    found = [
+        worth_buffering(window(tokens, fresh), limits(buffer_tokens=buffer_tokens)) for fresh in range(expected + 1)
+    ]
+    assert found == [False] * expected + [True]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.memory.observational.overrides import apply_overrides, effective_config
+from diarist.memory.observational.config import (
+    ObservationalMemoryConfig,
+    ObservationConfig,
+    ReflectionConfig,
+    apply_overrides,
+    effective_config,
+)
 
 CONFIG = ObservationalMemoryConfig(
     observation=ObservationConfig(message_tokens=20_000, instruction="Prices."),

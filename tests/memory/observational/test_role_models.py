@@ -11,8 +11,12 @@ import pytest
 
 from diarist import ModelEntry
 from diarist.exceptions import AuthenticationError, BadRequestError, ConfigError, ModelAPIError, RateLimitError
-from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.memory.observational.role_config import ModelChoice
+from diarist.memory.observational.config import (
+    ModelChoice,
+    ObservationalMemoryConfig,
+    ObservationConfig,
+    ReflectionConfig,
+)
 from diarist.memory.observational.roles.base import Observed
 from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
 from diarist.memory.observational.roles.role_models import DEFAULT_MODEL, RoleModels

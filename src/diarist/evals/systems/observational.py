@@ -8,7 +8,7 @@ from pathlib import Path
 from diarist.evals.items import Context, Question, Session
 from diarist.evals.systems.baselines import Render, save, session_tokens, sessions_of, when_free
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.memory.observational.recall import recall_tool
+from diarist.memory.observational.recall_tool import recall_tool
 from diarist.models.base import Model, ModelSettings
 from diarist.storage.records import ObservationLog
 from diarist.storage.sqlite import SQLiteStorage

@@ -180,10 +180,12 @@ def decide_observation(sizes: Sizes, limits: Limits) -> Action:
 
 def worth_buffering(sizes: Sizes, limits: Limits) -> bool:
     """Return True if there are enough fresh rows for a background call, or some before a chunk, and the Observer is
-    ready."""
+    ready. Half of ``buffer_tokens`` is enough shortly before the window is full.
+    """
     if limits.buffer_tokens is None or sizes.observing or not sizes.observer_ready:
         return False
-    return sizes.gap or sizes.fresh_tokens >= buffer_step(sizes.message_tokens, limits)
+    near = sizes.message_tokens >= limits.message_tokens - 1.1 * limits.buffer_tokens
+    return sizes.gap or sizes.fresh_tokens >= (limits.buffer_tokens / 2 if near else limits.buffer_tokens)
 
 
 def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
@@ -193,13 +195,6 @@ def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
         unnoted_tokens: Size of the uncovered rows, an upper bound of the fresh ones.
     """
     return limits.buffer_tokens is not None and unnoted_tokens >= limits.buffer_tokens / 2
-
-
-def buffer_step(message_tokens: int, limits: Limits) -> float:
-    """Return the minimum size of a background call; it is halved shortly before the window is full."""
-    assert limits.buffer_tokens is not None
-    near = message_tokens >= limits.message_tokens - 1.1 * limits.buffer_tokens
-    return limits.buffer_tokens / 2 if near else limits.buffer_tokens
 
 
 def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *, cold: bool = False) -> int:

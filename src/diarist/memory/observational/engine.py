@@ -19,7 +19,8 @@ from diarist.exceptions import StorageError
 from diarist.memory.background import Background
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational import events
-from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.config import ObservationalMemoryConfig, effective_config
+from diarist.memory.observational.cycles import observe, reflect
 from diarist.memory.observational.decide import (
     Action,
     Sizes,
@@ -31,20 +32,15 @@ from diarist.memory.observational.decide import (
     worth_buffering,
 )
 from diarist.memory.observational.events import Emit, Trigger
-from diarist.memory.observational.jobs import Job, buffer_observations, buffer_reflection
+from diarist.memory.observational.jobs import Job, buffer_observations, buffer_other_threads, buffer_reflection
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.log.edits import row_stones
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
 from diarist.memory.observational.log.transitions import Operation, backing_off
-from diarist.memory.observational.message_units import tokens_of
-from diarist.memory.observational.observe import observe
-from diarist.memory.observational.other_threads import buffer_other_threads
-from diarist.memory.observational.overrides import effective_config
+from diarist.memory.observational.message_units import select_rows, split_batches, tokens_of
 from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
-from diarist.memory.observational.reflect import reflect
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
-from diarist.memory.observational.selection import select_rows, split_batches
 from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of

@@ -1,4 +1,4 @@
-"""Background jobs that observe and reflect.
+"""Background jobs that observe and reflect, and what they share with work by hand: observing several threads at once.
 
 A job names only a thread and an operation. It reads the current log and rows and does whatever is due, so any process
 may run it, and running it twice is harmless.
@@ -6,24 +6,37 @@ may run it, and running it twice is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from itertools import chain
 from math import inf
 from typing import Any, Protocol, Self
 
 from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
+from diarist.memory.observational.cycles import observe, reflect
 from diarist.memory.observational.decide import Limits, plan_reflection
-from diarist.memory.observational.log.coverage import Coverage, sources_of, visible_log
+from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.message_units import observable_units, tokens_of
-from diarist.memory.observational.observe import Batch, observe
-from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.selection import is_suspect, split_at_chunks, split_batches
-from diarist.memory.observational.thread_diary import ThreadDiary, raise_if_away
+from diarist.memory.observational.message_units import (
+    is_suspect,
+    observable_units,
+    split_at_chunks,
+    split_batches,
+    tokens_of,
+)
+from diarist.memory.observational.thread_diary import Batch, CycleResult, ThreadDiary, raise_if_away
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog
+
+AT_ONCE = 8
+"""Maximum number of parallel calls of the Observer."""
+
+_PAGE = 100
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,3 +169,105 @@ def _worth_a_call(
     while calls and may_grow(calls[-1]):
         calls.pop()
     return calls
+
+
+# --- several threads at once ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unobserved:
+    """The uncovered rows of one thread, and the units of them that may be observed."""
+
+    thread_id: str
+    raw: list[Message]
+    units: list[list[Message]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens_of(unit) for unit in self.units)
+
+    @property
+    def oldest(self) -> tuple[datetime, str, int]:
+        """Time of the oldest row, then the thread's id and the number of its first row."""
+        first = min((row.created_at for row in self.raw if row.created_at is not None), default=_BEGINNING)
+        return first, self.thread_id, seq_of(self.raw[0])
+
+
+async def unobserved(diary: ThreadDiary, log: ObservationLog, ends: Mapping[str, int | None]) -> list[Unobserved]:
+    """Return the uncovered rows of threads, in the order of their oldest. Leaves out threads without rows that may be
+    observed.
+
+    Args:
+        ends: The ids of the threads, each with the ``seq`` before which its rows are read; None for all rows.
+    """
+    found: list[Unobserved] = []
+    for thread_id, end in ends.items():
+        raw = await uncovered_rows(diary.storage, Coverage(log.entries, thread_id), thread_id, before=end)
+        ensure_counted(raw, diary.counter)
+        if units := observable_units(raw, ()):
+            found.append(Unobserved(thread_id, raw, units))
+    return sorted(found, key=lambda thread: thread.oldest)
+
+
+def pack_threads(threads: Sequence[Unobserved], log: ObservationLog, limit: int, *, least: float = 0) -> list[Batch]:
+    """Return the batches of the threads, as ``split_batches`` makes them, with the sources of each thread."""
+    units = [unit for thread in threads for unit in thread.units]
+    batches: list[Batch] = []
+    for rows in split_batches(units, limit, None, least=least, refused=log.observer_failures.refused):
+        ids = {row.id for row in rows}
+        sources = [
+            sources_of([row for row in raw if row.id in ids], raw, Coverage(log.entries, thread_id), thread_id)
+            for thread_id, raw in ((thread.thread_id, thread.raw) for thread in threads)
+        ]
+        batches.append(Batch(rows=rows, sources=tuple(chain.from_iterable(sources)), run_id=None))
+    return batches
+
+
+async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
+    """Observe the uncovered rows of the resource's other threads in the background.
+
+    Reads only the hundred newest threads, since this runs at the end of every run. Does nothing if their rows have
+    fewer than ``buffer_tokens`` in total. Leaves out rows of live runs, and threads that another process is observing.
+
+    Raises StorageError if the storage is not available.
+    """
+    page = await diary.storage.list_threads(resource_id=log.resource_id, limit=_PAGE)
+    others = [thread.id for thread in page.items if thread.id != diary.thread_id]
+    threads = await unobserved(diary, log, dict.fromkeys(others))
+    if sum(thread.tokens for thread in threads) < (diary.limits.buffer_tokens or diary.limits.message_tokens):
+        return
+    ids = [thread.thread_id for thread in threads]
+    async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
+        log = await diary.logs.newer(log) or log
+        left = await unobserved(diary, log, dict.fromkeys(mine))
+        batches = pack_threads(left, log, diary.config.observation.max_tokens_per_batch)
+        for start in range(0, len(batches), AT_ONCE):
+            results = await observe_side_by_side(
+                [(diary, batch) for batch in batches[start : start + AT_ONCE]],
+                visible_log(log, None),
+                timeout=diary.config.background_timeout,
+                buffered=True,
+            )
+            for result in results:
+                raise_if_away(result)
+            if any(isinstance(result, Exception) or result.partial for result in results):
+                return  # do not call a failing Observer again, nor observe newer rows before unnoted ones
+            log = await diary.logs.newer(log) or log
+
+
+async def observe_side_by_side(
+    work: Sequence[tuple[ThreadDiary, Batch]], log: ObservationLog, *, timeout: float | None, buffered: bool = False
+) -> list[CycleResult | Exception]:
+    """Observe batches in parallel, each with the earlier notes of ``log``; save entries in the order of ``work``."""
+    done = [asyncio.Event() for _ in work]
+
+    async def observe_one(place: int, diary: ThreadDiary, batch: Batch) -> CycleResult | Exception:
+        turn = done[place - 1].wait if place else None
+        try:
+            return await observe(diary, log, batch, timeout=timeout, buffered=buffered, before_save=turn)
+        finally:
+            if turn is not None:  # after a failure, later batches still wait for all earlier ones
+                await turn()
+            done[place].set()
+
+    return await asyncio.gather(*(observe_one(place, diary, batch) for place, (diary, batch) in enumerate(work)))

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
+from diarist.memory.observational.cycles import reflect
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import WAIT_FOR_OTHERS, Engine, RunMemory
 from diarist.memory.observational.events import Emit
-from diarist.memory.observational.log.coverage import visible_log
-from diarist.memory.observational.log.log_store import OTHER_THREADS, was_forgotten
-from diarist.memory.observational.message_units import tokens_of
-from diarist.memory.observational.observe import Batch
-from diarist.memory.observational.other_threads import (
+from diarist.memory.observational.jobs import (
     AT_ONCE,
     Unobserved,
-    batch_of,
     observe_side_by_side,
-    oldest_of,
     pack_threads,
     unobserved,
 )
-from diarist.memory.observational.reflect import reflect
-from diarist.memory.observational.thread_diary import CycleResult, NotSmallerError
-from diarist.memory.rows import threads_of
+from diarist.memory.observational.log.coverage import visible_log
+from diarist.memory.observational.log.log_store import OTHER_THREADS
+from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError
+from diarist.memory.rows import seq_of, threads_of
 from diarist.storage.records import ObservationLog
 
 Progress = Callable[[int, int], None]
@@ -60,9 +56,21 @@ async def observe_now(
         StorageError: The storage failed.
     """
     any_thread = thread_id or await engine.any_thread(resource_id)
-    if any_thread:
-        memory = await engine.open(any_thread, resource_id, None, emit=emit, manual=True)
-        await _Observing(memory, thread_id, progress).run()
+    if not any_thread:
+        return
+    memory = await engine.open(any_thread, resource_id, None, emit=emit, manual=True)
+    if not await memory.settled():
+        raise DiaristError(
+            "background work on this diary runs on the event loop of this thread, which a synchronous call blocks; "
+            "use 'await memory.diary.observe(...)'"
+        )
+    observing = _Observing(memory, thread_id, progress)
+    if thread_id is not None:
+        return await observing.run()
+    async with memory.diary.logs.claim(OTHER_THREADS, resource_id, "observation", wait=WAIT_FOR_OTHERS) as mine:
+        if not mine:
+            raise ThreadBusyError(f"resource {resource_id!r} is being observed by another process; try again later")
+        await observing.run()
 
 
 async def reflect_now(
@@ -97,7 +105,7 @@ async def reflect_now(
                 f"the diary of {whose} is being condensed by another process, for longer than the {wait:g} s of "
                 "thread_wait; try again later"
             )
-        tries = _Tries()
+        conflicts = 0
         while True:
             log = visible_log(await diary.read(), None)
             if log.tokens == 0:
@@ -109,182 +117,122 @@ async def reflect_now(
                 target_tokens=max(int((_SHRINK_TO if guidance is None else 1) * log.tokens), 1),
                 any_size=guidance is not None,
             )
-            done = tries.log_of(await reflect(diary, log, plan, timeout=None, guidance=guidance), "")
-            if done is not None:
-                return visible_log(done, None)
-
-
-class _Tries:
-    """Counts how often work was lost because the messages or entries were changed during a call."""
-
-    def __init__(self) -> None:
-        self._lost: Counter[str] = Counter()
-
-    def log_of(self, result: CycleResult | Exception, piece: str) -> ObservationLog | None:
-        """Return the diary after a cycle; None to retry ``piece`` after a ConflictError. Raises its third
-        ConflictError, and every other error."""
-        if isinstance(result, CycleResult):
-            return result.log
-        self._lost[piece] += 1
-        if isinstance(result, ConflictError) and self._lost[piece] < _MAX_TRIES:
-            return None
-        raise result
+            result = await reflect(diary, log, plan, timeout=None, guidance=guidance)
+            if isinstance(result, CycleResult):
+                return visible_log(result.log, None)
+            conflicts += 1
+            if not isinstance(result, ConflictError) or conflicts == _MAX_TRIES:
+                raise result
 
 
 class _Observing:
-    """Observes the uncovered rows, oldest first."""
+    """Observes the uncovered rows of a thread, or of all threads of a resource, oldest first."""
 
     def __init__(self, memory: RunMemory, thread_id: str | None, progress: Progress | None) -> None:
         self._memory, self._thread_id, self._progress = memory, thread_id, progress
         self._resource_id = memory.diary.resource_id
-        self._at_once = AT_ONCE if thread_id is None else 1
         self._done = self._total = 0
-        self._tries = _Tries()
-        self._busy: list[str] = []
+        self._conflicts: Counter[tuple[str | None, str]] = Counter()
 
     async def run(self) -> None:
-        """See ``observe_now``."""
-        memory = self._memory
-        if not await memory.settled():
-            raise DiaristError(
-                "background work on this diary runs on the event loop of this thread, which a synchronous call blocks; "
-                "use 'await memory.diary.observe(...)'"
-            )
+        """Observe threads in groups, each with about as many tokens as one round of parallel calls takes."""
+        diary, busy = self._memory.diary, list[str]()
         if self._thread_id is not None:
-            await self._observe_until_done()
-            if not self._busy:
-                await memory.update_title()
+            ids = [self._thread_id]
         else:
-            claim = memory.diary.logs.claim(OTHER_THREADS, self._resource_id, "observation", wait=WAIT_FOR_OTHERS)
-            async with claim as mine:
-                if not mine:
-                    raise ThreadBusyError(
-                        f"resource {self._resource_id!r} is being observed by another process; try again later"
-                    )
-                await self._observe_until_done()
-        if self._busy:
-            one = len(self._busy) == 1
-            names = ", ".join(map(repr, self._busy))
-            raise ThreadBusyError(
-                f"{'thread' if one else 'threads'} {names} {'is' if one else 'are'} being observed by another process; "
-                "try again later"
-            )
-        self._report()
-
-    async def _observe_until_done(self) -> None:
-        """Plan and observe; plan again if messages or entries were changed during a call."""
-        while not await self._observe_all():
-            window = self._memory.window
-            diary = self._memory.diary
-            log = await diary.settle(await diary.read(), None)
-            window.remove(window.rows)
-            await self._memory.adopt(log)
-            await window.load()
-
-    async def _observe_all(self) -> bool:
+            ids = [thread.id async for thread in threads_of(diary.storage, self._resource_id)]
         await self._activate()
-        ids = (
-            [self._thread_id]
-            if self._thread_id is not None
-            else [thread.id async for thread in threads_of(self._memory.diary.storage, self._resource_id)]
-        )
-        found = await unobserved(self._memory.diary, self._memory.window.stored, ids)
-        threads = sorted(found, key=lambda thread: oldest_of(thread.raw))
-        self._total = self._done + sum(thread.tokens for thread in threads)
-        self._busy = []
-        if not threads:
-            return True
-        # Groups of threads, each with about as many tokens as one round of parallel calls takes.
-        most = AT_ONCE * self._memory.config.observation.max_tokens_per_batch
-        groups: list[list[Unobserved]] = [[]]
+        threads = await unobserved(diary, self._memory.window.stored, dict.fromkeys(ids))
+        self._total = sum(thread.tokens for thread in threads)
+        groups, room = list[list[Unobserved]](), 0
         for thread in threads:
-            if groups[-1] and sum(one.tokens for one in groups[-1]) + thread.tokens > most:
+            if not groups or thread.tokens > room:
                 groups.append([])
+                room = AT_ONCE * self._memory.config.observation.max_tokens_per_batch
             groups[-1].append(thread)
+            room -= thread.tokens
         wait = WAIT_FOR_OTHERS if self._thread_id is None else 0
         for group in groups:
-            ids = [thread.thread_id for thread in group]
-            async with self._memory.diary.logs.claim_each(ids, self._resource_id, "observation", wait=wait) as mine:
-                self._busy += [thread_id for thread_id in ids if thread_id not in mine]
-                await self._activate()  # notes that other processes have made since
-                batches = await self._batches(mine)
-                for start in range(0, len(batches), self._at_once):
-                    if not await self._observe(batches[start : start + self._at_once]):
-                        return False
-        return await self._reflect_when_due()
+            ends = {thread.thread_id: seq_of(thread.raw[-1]) + 1 for thread in group}
+            async with diary.logs.claim_each(list(ends), self._resource_id, "observation", wait=wait) as mine:
+                busy += [thread_id for thread_id in ends if thread_id not in mine]
+                while batches := await self._next_batches({thread_id: ends[thread_id] for thread_id in mine}):
+                    await self._observe(batches)
+                    await self._reflect_when_due()
+        if busy:
+            names = ", ".join(map(repr, busy))
+            raise ThreadBusyError(
+                f"{'thread' if len(busy) == 1 else 'threads'} {names} {'is' if len(busy) == 1 else 'are'} being "
+                "observed by another process; try again later"
+            )
+        self._report()
 
     async def _activate(self) -> None:
-        """Activate the buffered notes of the thread; for a resource, all buffered notes of its diary."""
-        memory = self._memory
+        """Read the diary, and activate the buffered notes of the thread; for a resource, all of its diary."""
+        memory, only = self._memory, self._thread_id
         await memory.refresh()
-        if self._thread_id is None:
-            waiting = list(visible_log(memory.window.stored, None).buffered)
-            tokens = sum(entry.message_tokens for entry in waiting)
-        else:
-            chunks = memory.window.chunks(everything=True)
-            waiting, tokens = [entry for entry, _ in chunks], sum(tokens_of(rows) for _, rows in chunks)
+        memory.window.stored = await memory.diary.settle(memory.window.stored, None)
+        waiting = [
+            entry
+            for entry in visible_log(memory.window.stored, None).buffered
+            if only is None or any(source.thread_id == only for source in entry.sources)
+        ]
         if waiting:
-            await memory.activate(waiting, tokens, "manual")
+            await memory.activate(waiting, sum(entry.message_tokens for entry in waiting), "manual")
 
-    async def _batches(self, thread_ids: Sequence[str]) -> list[Batch]:
-        """Return the batches for these threads."""
+    async def _next_batches(self, ends: Mapping[str, int]) -> list[Batch]:
+        """Return the batches for the next round of calls; empty if these threads have no uncovered rows before their
+        ends."""
+        await self._activate()  # notes that other processes have made since
         log, limits = self._memory.window.stored, self._memory.window.limits()
-        threads = await unobserved(self._memory.diary, log, thread_ids)
-        limit, least = limits.batch_tokens, limits.least_batch_tokens
+        threads = await unobserved(self._memory.diary, log, ends)
+        limit, least, at_once = limits.batch_tokens, limits.least_batch_tokens, 1
         if self._thread_id is None:
-            limit, least = self._memory.config.observation.max_tokens_per_batch, 0
-        packed = pack_threads(threads, limit, least=least, refused=log.observer_failures.refused)
-        return [batch_of(rows, threads, log) for rows in packed]
+            limit, least, at_once = self._memory.config.observation.max_tokens_per_batch, 0, AT_ONCE
+        return pack_threads(threads, log, limit, least=least)[:at_once]
 
-    async def _observe(self, batches: Sequence[Batch]) -> bool:
-        """Observe batches in parallel; returns False to plan again."""
+    async def _observe(self, batches: Sequence[Batch]) -> None:
+        """Observe batches in parallel, and name their threads. Raises an error of a call, but of the same rows only the
+        third ConflictError, since the next round observes them again."""
         self._report()
         memory = self._memory
-        before = memory.window.stored
         ids = [batch.rows[0].thread_id or "" for batch in batches]
         work = [(replace(memory.diary, thread_id=id), batch) for id, batch in zip(ids, batches, strict=True)]
-        results = await observe_side_by_side(work, visible_log(before, None), timeout=None)
+        results = await observe_side_by_side(work, visible_log(memory.window.stored, None), timeout=None)
         await memory.refresh()
         await memory.adopt(memory.window.stored)
-        saved = [
-            self._tries.log_of(result, f"{batch.rows[0].thread_id} {batch.rows[0].id}") is not None
-            for batch, result in zip(batches, results, strict=True)
-        ]
+        for batch, result in zip(batches, results, strict=True):
+            if isinstance(result, Exception):
+                first = batch.rows[0].thread_id, batch.rows[0].id
+                self._conflicts[first] += 1
+                if not isinstance(result, ConflictError) or self._conflicts[first] == _MAX_TRIES:
+                    raise result
         self._done += sum(result.entry.message_tokens for result in results if isinstance(result, CycleResult))
-        if self._thread_id is None and memory.config.observation.thread_title:
+        if memory.config.observation.thread_title:
             for diary, batch in work:
                 if len({source.thread_id for source in batch.sources}) == 1:
                     await diary.rename_thread(visible_log(memory.window.stored, None, diary.thread_id))
-        reflected = await self._reflect_when_due()
-        partial = any(isinstance(result, CycleResult) and result.partial for result in results)
-        forgotten = was_forgotten(before, memory.window.stored)  # rows of the next batches may have been removed
-        return all(saved) and not partial and not forgotten and reflected
 
-    async def _reflect_when_due(self) -> bool:
-        """Condense the diary if it has reached its threshold; returns False to plan again.
-
-        After three conflicts, or if the text is hardly smaller, the diary stays as it is. Raises ModelError, RoleError.
-        """
+    async def _reflect_when_due(self) -> None:
+        """Condense the diary if it has reached its threshold. It stays as it is if it was changed during the call, or
+        if the text is hardly smaller. Raises ModelError, RoleError."""
         memory = self._memory
         limit = memory.window.limits().observation_tokens
         if memory.window.stored.reflection is not None and memory.log.tokens >= limit:
             await memory.activate_reflection()
         plan = plan_reflection(memory.log, limit)
         if plan is None or memory.log.tokens < limit:
-            return True
+            return
         diary = memory.diary
         async with diary.logs.claim(diary.thread_id, self._resource_id, "reflection") as mine:
             if not mine:
-                return True
+                return
             result = await reflect(diary, memory.log, plan, timeout=None)
-        try:
-            log = self._tries.log_of(result, "reflection")
-        except (ConflictError, NotSmallerError):
-            return True
-        if log is not None:
-            await memory.adopt(log)
-        return log is not None
+        if isinstance(result, CycleResult):
+            await memory.adopt(result.log)
+        elif not isinstance(result, ConflictError | NotSmallerError):
+            raise result
 
     def _report(self) -> None:
         if self._progress is not None:
-            self._progress(self._done, self._total)
+            self._progress(self._done, max(self._done, self._total))

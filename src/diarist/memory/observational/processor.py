@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any, cast
 
+from diarist.checks import flags, seconds
 from diarist.chunks import DataChunk
-from diarist.exceptions import ContextOverflowError, StorageError
+from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine, RunMemory
 from diarist.memory.observational.events import Trigger
+from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.message_units import newest_half
-from diarist.memory.observational.other_threads import TAIL_SHARE, tails_of
 from diarist.memory.observational.prompt.diary_note import Tail
-from diarist.memory.observational.recall import Search, recall_tool, with_recall
+from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
+from diarist.memory.observational.roles.role_models import RoleModels
+from diarist.memory.observational.roles.transcript import shorten
+from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message, SentBlock, utc_now
@@ -29,13 +37,19 @@ from diarist.processors.base import (
 )
 from diarist.prompt_cache import DiaryState, PromptHistory
 from diarist.run_context import Outcome, RunContext, Writer
-from diarist.storage.base import Storage
+from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import ObservationLog
-from diarist.tokens import TokenCounter
+from diarist.tokens import TokenCounter, default_counter
 from diarist.tools import Tool
 
 TAG = "observational-memory"
 
+TAIL_THREADS = 3
+TAIL_ROWS = 4
+TAIL_SHARE = 0.05
+_TAIL_LINE = 240
+_NEWEST_THREADS = 100
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 _MAX_HALVINGS = 4
 _ROWS_WITHOUT_LOG = 40
 _CACHE_LIFETIMES = {
@@ -273,21 +287,40 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, memory: RunMemory) -> list[Tail]:
-        """Return new messages of the resource's other threads that the diary does not cover; failures become events."""
-        if memory.log.scope == "thread":
+        """Return the newest uncovered messages of the resource's other threads, as a few short lines each; failures
+        become events.
+
+        Chooses the three most recently used of the hundred newest threads. All tails together take a twentieth of
+        ``message_tokens``; the newest lines of each thread have priority.
+        """
+        log, count = memory.log, self._counter.count
+        if log.scope == "thread":
             return []
+        tails: list[Tail] = []
+        room = TAIL_SHARE * memory.window.limits().message_tokens
         try:
-            return await tails_of(
-                self._storage,
-                memory.log,
-                but=memory.diary.thread_id,
-                obscured=memory.config.obscures_threads,
-                room=TAIL_SHARE * memory.window.limits().message_tokens,
-                counter=self._counter,
-            )
+            page = await self._storage.list_threads(resource_id=log.resource_id, limit=_NEWEST_THREADS)
+            others = [thread for thread in page.items if thread.id != memory.diary.thread_id]
+            others.sort(key=lambda thread: thread.updated_at or thread.created_at or _BEGINNING, reverse=True)
+            for thread in others[:TAIL_THREADS]:
+                coverage = Coverage(log.active, thread.id)
+                tail = Tail(thread_label(thread.id, obscured=memory.config.obscures_threads), [])
+                left = room - count(tail.heading)
+                for row in await self._storage.list_messages(thread.id, limit=TAIL_ROWS, newest_first=True):
+                    if seq_of(row) in coverage or not row.text.strip():
+                        continue
+                    speaker = {"user": "User", "assistant": "Assistant"}.get(row.role, "Tool")
+                    line = f"{speaker}: {shorten(' '.join(row.text.split()), _TAIL_LINE)}"
+                    left -= count(line)
+                    if left < 0:
+                        break
+                    tail.lines.insert(0, line)
+                    room = left
+                if tail.lines:
+                    tails.append(tail)
         except StorageError as error:
             await memory.report(error)
-            return []
+        return tails
 
     def _compose(self, memory: RunMemory, asked: Message, given: SentBlock | None, tails: Sequence[Tail]) -> None:
         """Compose the memory note of a question. ``given``: the note that other parts of memory made for it."""
@@ -331,3 +364,59 @@ def _pinned(context: RunContext[Any]) -> set[str]:
     messages = context.messages
     newest = {message.id for message in [*messages.input, *messages.response[-1:]]}
     return newest | messages.repaired | messages.dropped
+
+
+class ObservationalMemory(DiaryProcessor):
+    """Observational memory as a processor, the same that ``Memory(observational_memory=...)`` gives an agent.
+
+    List it among the input processors, in any position; listing it among the output processors too has no effect.
+    Closing the agent finishes the background work of this processor, and closes the processor and its storage. Do not
+    combine it with a ``Memory`` that shows the last messages.
+
+    Args:
+        storage: The storage for messages and diary.
+        config: As for ``Memory``. It must name the models of Observer and Reflector, unless there is a key for the
+            default model.
+        token_counter: Default: o200k_base.
+        thread_wait: Seconds to wait until another call of the same thread has ended.
+        await_background: Let every call wait at its end until the background work of its thread is done.
+
+    Raises:
+        ConfigError: Options contradict each other, ``enabled`` is False, or a model cannot be used.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: ObservationalMemoryConfig | None = None,
+        *,
+        token_counter: TokenCounter | None = None,
+        thread_wait: float = 30.0,
+        await_background: bool = False,
+    ) -> None:
+        flags("ObservationalMemory", await_background=await_background)
+        seconds("ObservationalMemory", "thread_wait", thread_wait, zero=True)
+        storage = checked_storage(storage)
+        config = ObservationalMemoryConfig() if config is None else config
+        if not isinstance(cast(Any, config), ObservationalMemoryConfig):
+            raise ConfigError(f"config must be an ObservationalMemoryConfig, not {config!r}")
+        if not config.enabled:
+            raise ConfigError(
+                "config has enabled=False: leave ObservationalMemory out of the agent's processors instead"
+            )
+        counter = token_counter or default_counter()
+        self._models = RoleModels(config, counter)
+        observer, reflector = self._models.roles(None)
+        engine = Engine(storage=storage, config=config, observer=observer, reflector=reflector, counter=counter)
+        super().__init__(engine, storage, counter=counter, thread_wait=thread_wait, await_background=await_background)
+
+    async def settled(self) -> None:
+        """Wait until all background work is done."""
+        await self._engine.background.settled()
+
+    async def close(self) -> None:
+        """Finish background work, and close the storage and the models that this object created from ids."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._storage.close)
+            stack.push_async_callback(self._models.close)
+            await self.settled()

@@ -27,7 +27,8 @@ from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.refused_messages import is_refusal
-from diarist.messages import Json
+from diarist.memory.rows import seq_of
+from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Observation, ObservationLog, RowRef, Source
 from diarist.tokens import TokenCounter
@@ -61,6 +62,26 @@ class CycleResult:
     entry: Observation
     shortfall: str = ""
     partial: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows for one call of the Observer.
+
+    Attributes:
+        run_id: The live run that all rows belong to; None if they belong to no live run.
+    """
+
+    rows: Sequence[Message]
+    sources: tuple[Source, ...]
+    run_id: str | None
+
+    @property
+    def ends(self) -> list[RowRef]:
+        """The first and the last row of each thread."""
+        refs = [RowRef(row.thread_id or "", seq_of(row), row.id) for row in self.rows]
+        first = {ref.thread_id: ref for ref in reversed(refs)}
+        return [*first.values(), *{ref.thread_id: ref for ref in refs}.values()]
 
 
 def raise_if_away(result: CycleResult | Exception) -> None:
@@ -200,34 +221,31 @@ class ThreadDiary:
         self,
         cycle: Cycle,
         work: Callable[[], Awaitable[CycleResult]],
+        batch: Batch | None = None,
         *,
-        thread_ids: Sequence[str],
-        rows: Sequence[RowRef] = (),
-        sources: Sequence[Source] = (),
-        run_id: str | None = None,
         forgive_timeout: bool = False,
     ) -> CycleResult | Exception:
         """Run a cycle and send its events. Errors are returned, not raised.
 
         Args:
-            rows: First and last rows of the input, which must still be stored to count a failure.
-            sources: Recorded if the Observer refuses them, so that they are not sent forever.
-            run_id: The live run that the input belongs to, if any.
+            batch: The rows of an observation. Their sources are recorded if the Observer refuses them, so that they are
+                not sent forever. A failure is counted only while they are stored.
             forgive_timeout: Do not count a timeout as a failure.
         """
+        thread_ids = sorted({source.thread_id for source in batch.sources}) if batch else [self.thread_id]
         await self.send(events.cycle_start(cycle, self.limits, thread_ids=thread_ids), cycle.log.key)
         try:
             result = await work()
         except Exception as error:  # a turn does not fail because of a role
             failed_at, there = self.clock(), True
             with suppress(StorageError):  # a thread that a live run created is not visible yet
-                run = await self.storage.get_run(run_id) if run_id is not None else None
+                run = await self.storage.get_run(batch.run_id) if batch and batch.run_id is not None else None
                 if run is None or run.state == "discarded":
                     there = await self.storage.get_thread(self.thread_id) is not None
             await self._tell_failure(cycle, error, at=failed_at, stored=there)
             harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
             if not isinstance(error, harmless):
-                await self._count_failure(cycle, error, sources if is_refusal(error) else (), rows, at=failed_at)
+                await self._count_failure(cycle, error, batch, at=failed_at)
             return error
         part = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
         await self.send(part, cycle.log.key)
@@ -268,9 +286,9 @@ class ThreadDiary:
         else:
             self.tell(part)
 
-    async def _count_failure(
-        self, cycle: Cycle, error: Exception, refused: Sequence[Source], rows: Sequence[RowRef], *, at: datetime
-    ) -> None:
+    async def _count_failure(self, cycle: Cycle, error: Exception, batch: Batch | None, *, at: datetime) -> None:
+        refused = batch.sources if batch and is_refusal(error) else ()
+
         def count(now: ObservationLog) -> ObservationLog:
             if cycle.log.version and not now.version:  # the log was deleted; a failure must not create it again
                 return now
@@ -278,7 +296,7 @@ class ThreadDiary:
             return transitions.record_failure(now, cycle.operation, at=at, error=_kind(error), refused=left)
 
         try:  # a log that was never saved cannot show that its thread was deleted; missing rows show it
-            await self.update(count, rows=() if cycle.log.version else rows)
+            await self.update(count, rows=batch.ends if batch and not cycle.log.version else ())
         except StorageError as failure:
             logger.warning("cannot count the failure of thread %s: %s", self.thread_id, failure)
 

@@ -6,17 +6,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter
 
 from diarist.counting import ensure_counted, message_tokens
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
-from diarist.memory.observational.observe import Batch
 from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.threads import thread_label
-from diarist.memory.observational.thread_diary import ThreadDiary
+from diarist.memory.observational.thread_diary import Batch, ThreadDiary
 from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.messages import Message, SentBlock
 from diarist.storage.records import Observation, ObservationLog
@@ -254,7 +253,6 @@ class _Facts:
         covered: The rows that any stored entry covers.
         observation_tokens: Size of the shown diary.
         noted: Ids of raw rows that a stored entry covers.
-        noted_tokens: Size of these rows.
         unnoted_tokens: Size of the other raw rows.
         waiting: The entries that could be activated for rows of this thread, oldest first.
         waiting_tokens: Size of the rows of each.
@@ -275,30 +273,16 @@ class _Facts:
             self._hidden = [
                 (entry, Coverage([entry], window.thread_id)) for entry in self.visible.entries if entry.id not in shown
             ]
-        if before is not None and self._only_added(before):
-            self.noted, self.noted_tokens = before.noted, before.noted_tokens
-            self.waiting, self.waiting_tokens, self.foreign = before.waiting, before.waiting_tokens, before.foreign
-        else:
-            noted, self.noted_tokens = self._within(self.covered, window.row_tokens)
-            self.noted = {row.id for row in noted}
-            found = [(entry, *self._within(coverage, window.row_tokens)) for entry, coverage in self._hidden]
-            chunks = sorted([chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0]))
-            self.waiting: list[BufferedChunk] = [(entry, rows) for entry, rows, _ in chunks]
-            self.waiting_tokens = tuple([tokens for _, _, tokens in chunks])
-            several = self.log.scope == "resource"
-            self.foreign = tuple([e for e, rows, _ in found if several and not rows and e.state == "buffered"])
-        self.unnoted_tokens = window.tokens - self.noted_tokens
+        noted, noted_tokens = self._within(self.covered, window.row_tokens)
+        self.noted = {row.id for row in noted}
+        found = [(entry, *self._within(coverage, window.row_tokens)) for entry, coverage in self._hidden]
+        chunks = sorted([chunk for chunk in found if chunk[1]], key=lambda chunk: seq_of(chunk[1][0]))
+        self.waiting: list[BufferedChunk] = [(entry, rows) for entry, rows, _ in chunks]
+        self.waiting_tokens = tuple([tokens for _, _, tokens in chunks])
+        several = self.log.scope == "resource"
+        self.foreign = tuple([e for e, rows, _ in found if several and not rows and e.state == "buffered"])
+        self.unnoted_tokens = window.tokens - noted_tokens
         self.sizes: dict[frozenset[str], Sizes] = {}
-
-    def _only_added(self, before: _Facts) -> bool:
-        """Return True if the diary is as ``before``, and the rows are too, but for new ones that no entry covers."""
-        known = len(before.raw)
-        return (
-            before.covered is self.covered
-            and known <= len(self.raw)
-            and all(map(is_, before.raw, self.raw))
-            and not any(seq_of(row) in self.covered for row in self.raw[known:])
-        )
 
     def _within(self, coverage: Coverage, row_tokens: Sequence[int]) -> tuple[list[Message], int]:
         """Return the raw rows that are covered, and their size."""

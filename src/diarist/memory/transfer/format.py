@@ -30,7 +30,7 @@ import orjson
 
 from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.observational.overrides import check_overrides
+from diarist.memory.observational.config import check_overrides
 from diarist.message_check import flaw
 from diarist.messages import Json, Message
 from diarist.storage.codec import from_json, to_json

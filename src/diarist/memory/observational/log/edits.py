@@ -114,12 +114,8 @@ class Erasure:
 
 def tombstones_of(thread_id: str, seqs: Iterable[int]) -> tuple[Tombstone, ...]:
     """Return tombstones for rows, one per run of consecutive numbers."""
-    ranges: list[tuple[int, int]] = []
-    for seq in sorted(set(seqs)):
-        if ranges and seq == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], seq)
-        else:
-            ranges.append((seq, seq))
+    rows = [Tombstone(thread_id=thread_id, first_seq=seq, last_seq=seq) for seq in seqs]
+    ranges = Coverage((), thread_id, rows).ranges
     return tuple(Tombstone(thread_id=thread_id, first_seq=first, last_seq=last) for first, last in ranges)
 
 

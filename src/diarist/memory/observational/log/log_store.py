@@ -6,19 +6,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from diarist.concurrency import being_cancelled, shield_until_done
+from diarist.concurrency import acquire_or_release, being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.observational.log.coverage import (
-    Coverage,
-    changed_sources,
-    holes_to_read,
-    only_uncovered,
-    visible_log,
-)
+from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
@@ -28,7 +22,7 @@ logger = logging.getLogger("diarist")
 
 MAX_ATTEMPTS = 10
 OTHER_THREADS = "*"
-LEASE_TTL, _SHORTEST_TTL = 60.0, 0.001
+LEASE_TTL = 60.0
 _JITTER = 0.02
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
@@ -83,11 +77,12 @@ class LogStore:
 
     async def read(self, thread_id: str, resource_id: str) -> ObservationLog:
         """Return the log; an empty one (version 0) if nothing was saved yet."""
-        return await self._now(self.key(thread_id, resource_id), resource_id)
+        key = self.key(thread_id, resource_id)
+        return await self._storage.get_log(key) or self._empty(key, resource_id)
 
     async def reread(self, log: ObservationLog) -> ObservationLog:
         """Return the log as it is stored now; an empty one if it was deleted."""
-        return await self._now(log.key, log.resource_id)
+        return await self._storage.get_log(log.key) or self._empty(log.key, log.resource_id)
 
     async def read_with_rows(
         self, thread_id: str, resource_id: str, run_id: str | None
@@ -96,43 +91,32 @@ class LogStore:
 
         Without rows of another resource: it takes the thread's id if the thread is deleted while a job waits.
         """
-        found: list[Coverage] = []
 
         def holes(log: ObservationLog | None) -> Ranges:
             active = visible_log(log, run_id, thread_id).active if log is not None else ()
-            found[:] = [Coverage(active, thread_id)]
-            return holes_to_read(found[0])
+            return Coverage(active, thread_id).holes()
 
-        log, rows = await self._log_and_rows(thread_id, resource_id, thread_id, holes, run_id)
-        return log, [row for row in only_uncovered(rows, found[0]) if row.resource_id == resource_id]
+        key = self.key(thread_id, resource_id)
+        log, rows = await self._storage.log_and_messages(key, thread_id, holes, run_id=run_id)
+        return log or self._empty(key, resource_id), [
+            row for row in rows if row.role != "system" and row.resource_id == resource_id
+        ]
 
     async def read_with_changes(
         self, thread_id: str, resource_id: str, sources: Sequence[Source], run_id: str | None
     ) -> tuple[ObservationLog, list[Source]]:
-        """Return the log, and those of ``sources`` with rows that were changed or removed, as the run sees them."""
-        log: ObservationLog | None = None
+        """Return the log, and those of ``sources`` with rows that were changed or removed, as the run sees them.
+
+        The log is read first, so that a later change of the rows changes the log, too.
+        """
+        log = await self.read(thread_id, resource_id)
         changed: list[Source] = []
         for id in sorted({source.thread_id for source in sources}):
             own = [source for source in sources if source.thread_id == id]
-            ends = min(source.first_seq for source in own) - 1, max(source.last_seq for source in own) + 1
-            if log is None:
-                log, rows = await self._log_and_rows(thread_id, resource_id, id, lambda _, ends=ends: [ends], run_id)
-            else:
-                rows = await self._storage.list_messages(id, after=ends[0], before=ends[1], run_id=run_id)
+            after, before = min(s.first_seq for s in own) - 1, max(s.last_seq for s in own) + 1
+            rows = await self._storage.list_messages(id, after=after, before=before, run_id=run_id)
             changed += changed_sources(own, rows)
-        return log or await self.read(thread_id, resource_id), changed
-
-    async def _log_and_rows(
-        self,
-        thread_id: str,
-        resource_id: str,
-        rows_of: str,
-        ranges: Callable[[ObservationLog | None], Ranges],
-        run_id: str | None,
-    ) -> tuple[ObservationLog, list[Message]]:
-        key = self.key(thread_id, resource_id)
-        log, rows = await self._storage.log_and_messages(key, rows_of, ranges, run_id=run_id)
-        return log or self._empty(key, resource_id), rows
+        return log, changed
 
     async def newer(self, log: ObservationLog) -> ObservationLog | None:
         """Return the stored log if it was saved after ``log`` was read, an empty log if it was deleted, None if nothing
@@ -141,9 +125,6 @@ class LogStore:
         if found is None and log.version:  # the log was deleted, or created again with a lower version
             return await self.reread(log)
         return None if found is None or (found.version, found.born) == (log.version, log.born) else found
-
-    async def _now(self, key: str, resource_id: str) -> ObservationLog:
-        return await self._storage.get_log(key) or self._empty(key, resource_id)
 
     def _empty(self, key: str, resource_id: str) -> ObservationLog:
         return ObservationLog(key=key, scope=self._scope, resource_id=resource_id)
@@ -247,18 +228,18 @@ class LogStore:
                 have left many leases.
         """
         deadline = time.monotonic() + wait
-        mine: list[str] = []
-        held: list[tuple[Lease, asyncio.Task[None]]] = []
+        held: dict[str, Lease] = {}
+        renewal = asyncio.create_task(self._renew(held))
         try:
             for thread_id in thread_ids:
                 lease = await self._acquire(self.job_name(thread_id, resource_id, operation), deadline)
                 if lease is not None:
-                    held.append((lease, asyncio.create_task(self._renew(lease))))
-                    mine.append(thread_id)
-            yield mine
+                    held[thread_id] = lease
+            yield list(held)
         finally:
+            renewal.cancel()
             if held:
-                await self._let_go(held, hurried=being_cancelled())
+                await shield_until_done(self._release(*held.values()), hurried=being_cancelled())
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
@@ -271,43 +252,27 @@ class LogStore:
     async def _acquire(self, name: str, deadline: float) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
-            try:
-                lease = await self._storage.acquire_lease(name, owner, ttl=LEASE_TTL)
-            except asyncio.CancelledError:  # it may have been granted: acquire it again, for as short as possible
-                with suppress(StorageError):
-                    again = self._storage.acquire_lease(name, owner, ttl=_SHORTEST_TTL)
-                    await shield_until_done(again, hurried=True)
-                raise
+            lease = await acquire_or_release(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
             await asyncio.sleep(min(left, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _renew(self, held: Mapping[str, Lease]) -> None:
         while True:
             await asyncio.sleep(LEASE_TTL / 3)
-            try:
-                if not await self._storage.renew_lease(lease, ttl=LEASE_TTL):
-                    return
-            except StorageError as error:
-                logger.warning("cannot renew the lease %s: %s", lease.name, error)
+            for lease in tuple(held.values()):
+                try:
+                    await self._storage.renew_lease(lease, ttl=LEASE_TTL)
+                except StorageError as error:
+                    logger.warning("cannot renew the lease %s: %s", lease.name, error)
 
-    async def _let_go(self, held: Sequence[tuple[Lease, asyncio.Task[None]]], *, hurried: bool) -> None:
-        for _, renewal in held:
-            renewal.cancel()
-
-        async def release() -> None:
-            await asyncio.gather(*(self._release(lease) for lease, _ in held))
-
-        try:
-            await shield_until_done(release(), hurried=hurried)
-        except asyncio.CancelledError:  # a loop that ends cancels the release as well: do it again
-            await shield_until_done(release(), hurried=True)
-            raise
-
-    async def _release(self, lease: Lease) -> None:
-        try:
-            await self._storage.release_lease(lease)
-        except StorageError as error:
-            logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)
+    async def _release(self, *leases: Lease | None) -> None:
+        held = [lease for lease in leases if lease is not None]
+        results = await asyncio.gather(*map(self._storage.release_lease, held), return_exceptions=True)
+        for lease, error in zip(held, results, strict=True):
+            if isinstance(error, StorageError):
+                logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)
+            elif error is not None:
+                raise error

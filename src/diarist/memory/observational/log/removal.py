@@ -8,7 +8,8 @@ from them. After a crash the tombstones remain, and ``finish_removals`` does the
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.generated_titles import is_generated, made_from, without_mark
@@ -16,11 +17,12 @@ from diarist.memory.memory_note import keep_date
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.log.edits import Erasure, erase, erase_past, row_stones, without_stones
 from diarist.memory.observational.log.log_store import LogStore, logs_of
+from diarist.memory.observational.log.transitions import threads_of_entries
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, RowRef, Thread, Tombstone
+from diarist.storage.records import ObservationLog, RowRef, Thread, Tombstone
 from diarist.storage.words import message_texts, text_terms
 from diarist.tokens import TokenCounter
 
@@ -66,7 +68,8 @@ async def finish_earlier_removals(storage: Storage, thread: Thread, counter: Tok
 
 async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:
     """Remove tombstones of rows that cannot come back."""
-    return await _update(storage, log, lambda log: without_stones(log, stones))
+    logs = LogStore(storage, log.scope)
+    return await logs.update(lambda: logs.reread(log), lambda log: without_stones(log, stones))
 
 
 async def remove_rows(
@@ -104,9 +107,7 @@ async def remove_rows(
         await storage.delete_messages(thread_id, message_ids)
         receipt += Receipt(message_ids=tuple(message_ids))
     # Clean titles last, to find those made during the removal. After a crash the tombstones start the removal again.
-    for thread_id in dict.fromkeys(stone.thread_id for stone in stones):
-        receipt += await _clean_generated_title(storage, thread_id)
-    return receipt
+    return receipt + await _clean_titles(storage, [stone.thread_id for stone in stones])
 
 
 async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: Message, counter: TokenCounter) -> None:
@@ -118,7 +119,7 @@ async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: M
     for log in logs:
         await _clean(storage, log, stones, set(), counter, (), stays=True)
     if row.thread_id is not None:
-        await _clean_generated_title(storage, row.thread_id, changed=row.id)
+        await _clean_titles(storage, [row.thread_id], changed=row.id)
 
 
 def without_rows(log: ObservationLog, past: Sequence[ObservationLog], stones: Sequence[Tombstone]) -> ObservationLog:
@@ -147,21 +148,10 @@ async def clean_after_move(
         if log.version:
             history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda old: erase_past(old, erasure))
             reached = [entry for old in (*history, log) for entry in old.every_entry if erasure.reaches(entry)]
-            await _clean_titles(storage, reached, stones)
+            await _clean_titles(storage, threads_of_entries(reached))
             if reached and log.scope == "resource":
                 await _clean_notes(storage, log, stones, counter)
-    await _clean_generated_title(storage, thread_id)
-
-
-async def _update(
-    storage: Storage,
-    log: ObservationLog,
-    change: Callable[[ObservationLog], ObservationLog],
-    check: Callable[[], Awaitable[None]] | None = None,
-    rows: Sequence[RowRef] = (),
-) -> ObservationLog:
-    logs = LogStore(storage, log.scope)
-    return await logs.update(lambda: logs.reread(log), change, check=check, rows=rows)
+    await _clean_titles(storage, [thread_id])
 
 
 # --- the log and its history ---------------------------------------------------------------------------------
@@ -183,7 +173,7 @@ async def _clean(
         names: Words to look for in the remaining entries, for the receipt's ``mentioning_ids``.
         stays: True if the rows themselves stay; then no tombstones are kept.
     """
-    erasure = Erasure(tuple(stones))
+    erasure, logs = Erasure(tuple(stones)), LogStore(storage, log.scope)
     before = log
     past: list[ObservationLog] = []
 
@@ -198,8 +188,8 @@ async def _clean(
         erased = erase(now, past, erasure)
         return without_stones(erased, set(erasure.stones).difference(now.tombstones)) if stays else erased
 
-    after = await _update(storage, log, mark, check=read_past, rows=rows)
-    history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda old: erase_past(old, erasure))
+    after = await logs.update(lambda: logs.reread(log), mark, check=read_past, rows=rows)
+    history = await logs.rewrite_history(log.key, lambda old: erase_past(old, erasure))
     reached = [e for old in (*history, before) for e in old.every_entry if erasure.reaches(e)]
     known = {entry.id for entry in before.entries}
     receipt = Receipt(
@@ -207,28 +197,15 @@ async def _clean(
         restored_ids=tuple(entry.id for entry in after.entries if entry.id not in known),
         mentioning_ids=tuple(e.id for e in after.every_entry if not names.isdisjoint(text_terms(e.text))),
     )
-    receipt += await _clean_titles(storage, reached, stones)
+    receipt += await _clean_titles(storage, threads_of_entries(reached))
     return receipt + await _clean_notes(storage, after, stones, counter)
 
 
 # --- copies of the log's text ---------------------------------------------------------------------------------------
 
 
-async def _clean_titles(storage: Storage, reached: Sequence[Observation], stones: Sequence[Tombstone]) -> Receipt:
-    """Empty the titles that removed entries suggested."""
-    receipt = Receipt()
-    made = {entry.thread_title for entry in reached}
-    named = [stone.thread_id for stone in stones] + [s.thread_id for e in reached for s in e.sources]
-    for thread_id in dict.fromkeys(named):
-        thread = await storage.get_thread(thread_id)
-        if thread is not None and thread.title and thread.title in made:
-            await storage.update_thread(thread_id, title="")
-            receipt += Receipt(title_ids=(thread_id,))
-    return receipt
-
-
-async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: str = "") -> Receipt:
-    """Empty a title made by a model if its source is gone.
+async def _clean_titles(storage: Storage, thread_ids: Iterable[str], *, changed: str = "") -> Receipt:
+    """Empty the titles that were made by a model and have lost their source.
 
     A title made from a message is emptied when the message is deleted. A title made by the Observer stays while a diary
     entry contains it: the entry records the messages that the title was made from.
@@ -236,22 +213,23 @@ async def _clean_generated_title(storage: Storage, thread_id: str, *, changed: s
     Args:
         changed: The id of a message with new content; a title made from it is emptied too.
     """
-    thread = await storage.get_thread(thread_id)
-    if thread is None or not is_generated(thread):
-        return Receipt()
-    source = made_from(thread)
-    if source is not None:
-        stays = source != changed and bool(await storage.existing_ids(thread_id, [source]))
-    else:
-        entries = [entry for log in await logs_of(storage, thread) for entry in log.every_entry]
-        stays = any(said.thread_title == thread.title for entry in entries for said in (entry, *entry.hints))
-    if stays:
-        return Receipt()
-    try:
-        await storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=thread.title)
-    except (ConflictError, NotFoundError):  # renamed or deleted at this moment
-        return Receipt()
-    return Receipt(title_ids=(thread_id,))
+    receipt = Receipt()
+    for thread_id in dict.fromkeys(thread_ids):
+        thread = await storage.get_thread(thread_id)
+        if thread is None or not is_generated(thread):
+            continue
+        source = made_from(thread)
+        if source is not None:
+            stays = source != changed and bool(await storage.existing_ids(thread_id, [source]))
+        else:
+            entries = [entry for log in await logs_of(storage, thread) for entry in log.every_entry]
+            stays = any(said.thread_title == thread.title for entry in entries for said in (entry, *entry.hints))
+        if stays:
+            continue
+        with suppress(ConflictError, NotFoundError):  # renamed or deleted at this moment
+            await storage.update_thread(thread_id, title="", metadata=without_mark(), expected_title=thread.title)
+            receipt += Receipt(title_ids=(thread_id,))
+    return receipt
 
 
 async def _clean_notes(

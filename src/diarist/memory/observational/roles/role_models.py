@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from diarist.exceptions import ConfigError
-from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.role_config import FixedModel, ModelChoice
+from diarist.memory.observational.config import FixedModel, ModelChoice, ObservationalMemoryConfig
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.roles.calling import RoleModel
 from diarist.memory.observational.roles.hooks import HookedObserver, HookedReflector, MemoryHooks

@@ -1,39 +1,26 @@
-"""A call of the Observer: turns rows into an entry of the diary."""
+"""The calls of the Observer and the Reflector. Their results become entries of the diary."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from diarist.exceptions import ConflictError
+from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import digest_rows
 from diarist.memory.observational.log.log_store import lost_some
-from diarist.memory.observational.message_units import tokens_of, whole_units
+from diarist.memory.observational.message_units import is_given_up, tokens_of, whole_units, without_covered
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
-from diarist.memory.observational.roles.base import Observed, RoleError
+from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
 from diarist.memory.observational.roles.refused_messages import or_note_refusal
-from diarist.memory.observational.selection import is_given_up, without_covered
-from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
+from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
 from diarist.memory.working.shapes import without_updates
 from diarist.messages import FilePart, Message, TextPart, ToolPart
-from diarist.storage.records import Observation, ObservationLog, RowRef, Source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Rows for one call of the Observer.
-
-    Attributes:
-        run_id: The live run that all rows belong to; None if they belong to no live run.
-    """
-
-    rows: Sequence[Message]
-    sources: tuple[Source, ...]
-    run_id: str | None
+from diarist.storage.records import Observation, ObservationLog, PendingReflection, Source
 
 
 async def observe(
@@ -71,22 +58,14 @@ async def observe(
         if before_save is not None:
             await before_save()
         noted = _noted(batch, observed.unnoted)
-        saved, entry = await _save(diary, _entry(diary, cycle, noted, observed), noted, log)
+        saved, entry = await _save_observation(diary, _observation(diary, cycle, noted, observed), noted, log)
         await store_update(diary.storage, observed.working_memory, entry.run_id)
         return CycleResult(saved, entry, observed.shortfall, partial=len(noted.rows) < len(batch.rows))
 
-    return await diary.run_cycle(
-        cycle,
-        work,
-        thread_ids=sorted({source.thread_id for source in batch.sources}),
-        rows=_ends(diary, batch),
-        sources=batch.sources,
-        run_id=batch.run_id,
-        forgive_timeout=forgive_timeout,
-    )
+    return await diary.run_cycle(cycle, work, batch, forgive_timeout=forgive_timeout)
 
 
-def _entry(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
+def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
     said = (part for row in without_updates(batch.rows) for part in row.parts)
     if not observed.text.strip() and any(isinstance(part, TextPart | ToolPart | FilePart) for part in said):
         raise RoleError(f"the Observer {observed.model} gave no notes")
@@ -114,7 +93,7 @@ def _entry(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -
     )
 
 
-async def _save(
+async def _save_observation(
     diary: ThreadDiary, entry: Observation, batch: Batch, told: ObservationLog
 ) -> tuple[ObservationLog, Observation]:
     """Save an entry. Raises ConflictError if its rows have changed, or if notes in the Observer's prompt were
@@ -148,18 +127,7 @@ async def _save(
         changed = without_covered(transitions.add_observation(log, entry))
         return transitions.record_success(changed, "observation")
 
-    return await diary.update(change, read=read, rows=_ends(diary, batch)), entry
-
-
-def _ends(diary: ThreadDiary, batch: Batch) -> list[RowRef]:
-    """Return the first and the last row of each thread."""
-    first: dict[str, RowRef] = {}
-    last: dict[str, RowRef] = {}
-    for row in batch.rows:
-        ref = RowRef(row.thread_id or diary.thread_id, seq_of(row), row.id)
-        first.setdefault(ref.thread_id, ref)
-        last[ref.thread_id] = ref
-    return [*first.values(), *last.values()]
+    return await diary.update(change, read=read, rows=batch.ends), entry
 
 
 def _noted(batch: Batch, unnoted: Collection[str]) -> Batch:
@@ -192,3 +160,81 @@ def _narrowed(source: Source, rows: Sequence[Message], noted: Collection[str]) -
     if len(left) == len(own):
         return source
     return replace(source, last_seq=seq_of(left[-1]), digest=digest_rows(left)) if left else None
+
+
+# -- the Reflector
+
+
+async def reflect(
+    diary: ThreadDiary,
+    log: ObservationLog,
+    plan: ReflectionPlan,
+    *,
+    timeout: float | None,
+    buffered: bool = False,
+    guidance: str | None = None,
+) -> CycleResult | Exception:
+    """Replace the planned entries by one, in a new generation; ``timeout`` and errors as for ``observe``.
+
+    A replacement that is hardly smaller is dropped, and the plan is not tried again until an entry is added.
+
+    Args:
+        buffered: Store the reflection to be activated later.
+        guidance: The user's instructions on what to keep or drop.
+    """
+    cycle = diary.cycle(plan.cycle_id, "reflection", log, plan.tokens, buffered=buffered)
+
+    async def work() -> CycleResult:
+        call = diary.reflector.reflect(plan.entries, target_tokens=plan.target_tokens, guidance=guidance)
+        reflected = await diary.call_role(call, cycle, timeout)
+        entry = _reflection(diary, f"ref_{cycle.id}", plan, reflected)
+        if entry.tokens >= plan.limit_tokens:
+            await diary.update(lambda log: transitions.suppress(log, plan.cycle_id))
+            raise NotSmallerError(
+                f"the Reflector {entry.model} hardly shortened the notes: {entry.tokens:,} of {plan.tokens:,} tokens"
+            )
+        return CycleResult(await _save_reflection(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
+
+    return await diary.run_cycle(cycle, work)
+
+
+def _reflection(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Reflected) -> Observation:
+    if not reflected.text.strip():
+        raise RoleError(f"the Reflector {reflected.model} gave no notes")
+    threads = transitions.threads_of_entries(plan.entries)
+    shared = len(threads) > 1  # the Reflector does not name the thread of its task
+    known = transitions.derive_hints(plan.entries)
+    return Observation(
+        id=id,
+        text=reflected.text,
+        tokens=diary.counter.count(reflected.text),
+        sources=plan.sources,
+        message_tokens=sum(entry.message_tokens for entry in plan.entries),
+        message_count=sum(entry.message_count for entry in plan.entries),
+        observed_at=diary.clock(),
+        kind="reflection",
+        cycle_id=plan.cycle_id,
+        current_task=None if shared else reflected.current_task or known.current_task,
+        suggested_response=None if shared else reflected.suggested_response or known.suggested_response,
+        thread_title=None if shared else known.thread_title,
+        hints=transitions.hints_of_threads(plan.entries, threads) if shared else (),
+        model=reflected.model,
+        usage=reflected.usage,
+    )
+
+
+async def _save_reflection(
+    diary: ThreadDiary, entry: Observation, plan: ReflectionPlan, *, buffered: bool
+) -> ObservationLog:
+    pending = PendingReflection(entry=entry, replaces=plan.replaces, tokens=plan.tokens)
+
+    def change(log: ObservationLog) -> ObservationLog:
+        if buffered:
+            changed = transitions.hold_reflection(log, pending)
+        else:
+            changed = transitions.add_reflection(log, entry, plan.replaces)
+        if changed is log and not transitions.has_cycle(log, entry.cycle_id):
+            raise ConflictError("the entries changed while they were condensed; the reflection is dropped")
+        return transitions.record_success(changed, "reflection")
+
+    return await diary.update(change)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diarist.memory.observational.anchors import Sources, find_anchors
+from diarist.evals.anchors import Sources, find_anchors
 
 
 def found(text: str) -> list[tuple[str, str]]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from operator import attrgetter
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
-from diarist.exceptions import ConfigError, ToolError
+from diarist.exceptions import ConfigError, InputError, ToolError
+from diarist.memory.memory_note import quote
 from diarist.memory.observational.config import ObservationalMemoryConfig, RetrievalConfig
 from diarist.memory.observational.prompt.rendering import label_of
+from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.prompts import load_prompt
-from diarist.memory.observational.recall.access import Access, Search
-from diarist.memory.observational.recall.writing import Pages, full_parts, one_line
-from diarist.memory.rows import seq_of
-from diarist.messages import Message, ToolPart
+from diarist.memory.observational.roles.answer_checks import label
+from diarist.memory.observational.roles.parsing import escape_tags
+from diarist.memory.observational.roles.transcript import load_zone, local_time, render_transcript, speaker
+from diarist.memory.rows import seq_of, threads_of
+from diarist.messages import FilePart, Message, SourcePart, TextPart, ToolPart, as_text
 from diarist.storage.base import SearchStorage, Storage
-from diarist.storage.records import Hit, ObservationLog
+from diarist.storage.records import Hit, ObservationLog, Page, Thread
 from diarist.storage.words import message_terms, query_terms
 from diarist.tokens import TokenCounter
 from diarist.tools import Tool
@@ -34,7 +37,17 @@ _HITS = 20
 _EMPTY_PAGES = 10
 _THREADS = 20
 _TITLE_LENGTH = 80
+_SHARE = 8
+_SPACE = re.compile(r"\s+")
 _CURSOR = re.compile(r"(before|after):(\d{1,18})(?:@(\S+))?")
+
+
+class Search(Protocol):
+    """Searches messages of one resource, by words or by meaning. Raises InputError."""
+
+    def __call__(
+        self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
+    ) -> Awaitable[Page[Hit]]: ...
 
 
 def recall_tool(
@@ -133,7 +146,7 @@ class _Recall:
             if self._pages.fits(text):
                 return text
             if limit == 1:
-                return self._pages.slice(text, 0).text
+                return self._pages.slice(text, 0)[0]
             limit //= 2
 
     async def without_search(
@@ -228,14 +241,14 @@ class _Recall:
         if not 0 <= offset < len(text):
             raise ToolError(f"offset must be from 0 to {len(text) - 1} for part {part}, not {offset}")
         title = f"Message {number} of {self._access.called(thread_id)}, {self._pages.day(rows[0])}, {rows[0].role}:"
-        piece = self._pages.slice(text, offset, spare=_FOOTER_TOKENS)
-        if piece.end < len(text):
-            way = f"[Characters {offset} to {piece.end} of {len(text)}. Go on with offset={piece.end}.]"
+        piece, end = self._pages.slice(text, offset, spare=_FOOTER_TOKENS)
+        if end < len(text):
+            way = f"[Characters {offset} to {end} of {len(text)}. Go on with offset={end}.]"
         elif part < len(parts):
             way = f"[This was part {part} of {len(parts)}. Go on with part={part + 1}.]"
         else:
             way = f"[End of message {number}.]"
-        return "\n".join([title, piece.text, way])
+        return "\n".join([title, piece, way])
 
     def _page(
         self, thread_id: str, rows: Sequence[Message], *, title: str = "", newest: bool = False, is_end: bool = False
@@ -317,3 +330,176 @@ class _Recall:
         if skipping:
             raise ToolError(f'not a cursor of mode="threads": {one_line(cursor or "")!r}; leave it out to begin anew')
         return "\n".join(lines) or "There are no other conversations yet."
+
+
+# --- access: all reads of the tool go through here ----------------------------------------------------------------
+
+
+class Access:
+    """The threads and messages of a resource that a run may read, with the run's own rows."""
+
+    def __init__(
+        self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool
+    ) -> None:
+        self._storage, self._resource_id, self._run_id, self._obscured = storage, resource_id, run_id, obscured
+        self.own_id = thread_id
+
+    def label(self, thread_id: str) -> str:
+        """Return the name under which the model sees a thread."""
+        return thread_label(thread_id, obscured=self._obscured)
+
+    def called(self, thread_id: str) -> str:
+        """Return the name of a thread for use in a sentence."""
+        return "this conversation" if thread_id == self.own_id else f"thread {self.label(thread_id)}"
+
+    async def thread_of(self, label: str | None) -> str:
+        """Return the id of the thread with this label; without a label, the id of the run's own thread.
+
+        Raises the same ToolError for a thread of another resource and for one that does not exist.
+        """
+        if not label or label == self.own_id:
+            return self.own_id
+        if not self._obscured and await self.may_read(label):
+            return label
+        if label == self.label(self.own_id):
+            return self.own_id
+        async for thread in self.threads():
+            if self.label(thread.id) == label:
+                return thread.id
+        raise ToolError(f'there is no thread {one_line(label)!r}; mode="threads" lists them')
+
+    async def may_read(self, thread_id: str) -> bool:
+        """Return True for threads of the resource, and for the run's own even before it is stored."""
+        if thread_id == self.own_id:
+            return True
+        thread = await self._storage.get_thread(thread_id)
+        return thread is not None and thread.resource_id == self._resource_id
+
+    def threads(self) -> AsyncIterator[Thread]:
+        """Yield the resource's threads, newest first."""
+        return threads_of(self._storage, self._resource_id)
+
+    async def rows(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Message]:
+        """Return messages of a thread, as ``Storage.list_messages`` does; empty for a thread of another resource."""
+        if not await self.may_read(thread_id):
+            return []
+        run_id = self._run_id if thread_id == self.own_id else None
+        rows = await self._storage.list_messages(
+            thread_id, after=after, before=before, limit=limit, newest_first=newest_first, run_id=run_id
+        )
+        return [row for row in rows if row.resource_id == self._resource_id]
+
+    async def search(
+        self, search: Search, query: str, *, thread_id: str | None, limit: int, cursor: str | None
+    ) -> Page[Hit]:
+        """Return a page of search results. Raises ToolError for an invalid query or cursor."""
+        try:
+            page = await search(query, resource_id=self._resource_id, thread_id=thread_id, limit=limit, cursor=cursor)
+        except InputError as error:
+            raise ToolError(str(error)) from error
+        return Page(
+            items=[hit for hit in page.items if hit.message.resource_id == self._resource_id], cursor=page.cursor
+        )
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+class Pages:
+    """Writes messages as short dated texts of at most ``tokens``, with dates and times in a time zone."""
+
+    def __init__(self, tokens: int, *, counter: TokenCounter, timezone: str) -> None:
+        self.tokens, self._counter = tokens, counter
+        self._timezone, self._zone = timezone, load_zone(timezone)
+
+    def fits(self, text: str) -> bool:
+        return self._counter.count(text) <= self.tokens
+
+    def messages(self, rows: Sequence[Message], *, newest: bool = False, spare: int = 0) -> tuple[str, list[Message]]:
+        """Return a transcript of as many of ``rows`` as fit, labelled with their numbers, and the rows in it.
+
+        Long messages are cut to an eighth of the limit. At least one row is taken, cut as far as needed.
+
+        Args:
+            newest: Take from the end of ``rows``.
+            spare: Tokens to reserve for other text.
+        """
+        room = max(1, self.tokens - spare)
+        for cut in (room // _SHARE, room // (4 * _SHARE), 8):
+            taken: list[Message] = []
+            text = ""
+            for row in reversed(rows) if newest else rows:
+                more = [row, *taken] if newest else [*taken, row]
+                longer = self._transcript(more, max(8, cut))
+                if self._counter.count(longer) > room:
+                    break
+                taken, text = more, longer
+            if taken:
+                return text, taken
+        row = rows[-1] if newest else rows[0]
+        return self.slice(self._transcript([row], 8), 0, spare=spare)[0], [row]
+
+    def _transcript(self, rows: Sequence[Message], cut: int) -> str:
+        transcript = render_transcript(
+            rows,
+            timezone=self._timezone,
+            counter=self._counter,
+            tool_result_tokens=cut,
+            message_tokens=cut,
+            numbers=[seq_of(row) for row in rows],
+        )
+        return quote(transcript)
+
+    def hit(self, hit: Hit, thread: str | None) -> str:
+        """Return a search result as one line. ``thread``: the name of its thread, if that is not the current one."""
+        row = hit.message
+        said = local_time(row, self._zone)
+        when = f"{said:%Y-%m-%d %H:%M}" if said else "date unknown"
+        where = f" ({thread})" if thread else ""
+        return f"- {when}{where} {label(seq_of(row))} {speaker(row)}: {one_line(hit.excerpt)}"
+
+    def day(self, row: Message) -> str:
+        said = local_time(row, self._zone)
+        return f"{said:%Y-%m-%d}" if said else "unknown"
+
+    def slice(self, text: str, start: int, *, spare: int = 0) -> tuple[str, int]:
+        """Return as much of ``text`` from ``start`` on as fits, at least one character, and the index after it."""
+        room = max(1, self.tokens - spare)
+        piece = quote(text[start : start + 8 * room])
+        size = len(text[start : start + 8 * room])
+        while size > 1 and (count := self._counter.count(piece)) > room:
+            size = max(1, min(size - 1, size * room // count))
+            piece = quote(text[start : start + size])
+        return piece, start + size
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` on one line, with the tags of memory escaped."""
+    return escape_tags(quote(_SPACE.sub(" ", text).strip()))
+
+
+def full_parts(message: Message) -> list[str]:
+    """Return the texts of a message's parts in full, without empty ones."""
+    texts: list[str] = []
+    for part in message.parts:
+        match part:
+            case TextPart():
+                texts.append(part.text.strip())
+            case ToolPart():
+                call = f"Tool call {part.name}({as_text(part.args)})"
+                texts.append(call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}")
+            case FilePart():
+                texts.append(f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})")
+            case SourcePart():
+                texts.append(f"{part.title} {part.url}".strip())
+            case _:
+                pass
+    return list(filter(None, texts))
