@@ -143,17 +143,21 @@ def check_results(messages: MessageList) -> None:
     history: list[Message] = []
     results: list[ToolPart] = []
     answered_now: list[str] = []  # by the results at the end; earlier ones may answer calls that the caller left out
+    approval = set[str]()  # calls that wait for approval; a later answer may have a call with the same id
     for message in messages.all:
-        if message.role == "tool" and message.run_id is None and messages.origin_of(message.id) == "input":
+        ids = [part.call_id for part in message.tool_parts]
+        from_caller = message.run_id is None and messages.origin_of(message.id) == "input"
+        if from_caller and message.role == "tool":
             results += message.tool_parts
-            answered_now += [part.call_id for part in message.tool_parts]
-        else:
-            history.append(message)
-            answered_now.clear()
+            answered_now += ids
+            continue
+        history.append(message)
+        answered_now.clear()
+        if not from_caller:
+            approval.difference_update(ids)
+        approval.update(message.metadata.get(APPROVAL_KEY, ()))
+        approval.difference_update(message.metadata.get(APPROVED_KEY, ()))
     known = {part.call_id for message in history if message.role != "tool" for part in message.tool_parts}
-    approval = {call_id for message in history for call_id in message.metadata.get(APPROVAL_KEY, ())}
-    approval -= {call_id for message in history for call_id in message.metadata.get(APPROVED_KEY, ())}
-    approval -= {part.call_id for message in history if message.role == "tool" for part in message.tool_parts}
     waiting = _open(history)
     for part in results:
         if part.call_id in approval and part.state != "denied":
