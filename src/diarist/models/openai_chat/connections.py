@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
 from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,7 +29,7 @@ KEEP_IDLE = 60.0
 """Seconds that an idle connection is kept, so that it can be reused after a tool that runs that long."""
 
 _AT_ONCE = 1.0
-"""Seconds within which an error means that the server had already closed the connection."""
+"""Seconds within which an error of a reused connection means that the server had already closed it."""
 
 _PLAIN_BODY = 2**20
 """Body size in bytes; longer bodies are sent in pieces, so that they do not block the event loop."""
@@ -56,17 +57,18 @@ class Connections:
     async def post(self, url: str, body: bytes, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Send a request, and yield the response.
 
-        A server may close an idle connection at any time; llama.cpp's server does after each streamed answer. If the
-        request fails at once, it is sent again on a new connection. If it fails later, the server may have processed
-        the request, so the caller decides about a retry.
+        A server may close an idle connection at any time; llama.cpp's server does after each streamed answer. If a
+        reused connection fails at once, the request is sent again on a new connection. If it fails later, or is new,
+        the server may have processed the request, so the caller decides about a retry.
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
         session, began = await self._session(), time.monotonic()
+        way = SimpleNamespace(reused=False)
         try:
-            response = await session.post(url, data=_data(body), **options)
+            response = await session.post(url, data=_data(body), trace_request_ctx=way, **options)
         except (ClientOSError, ServerDisconnectedError):
-            if time.monotonic() - began > _AT_ONCE:
+            if not way.reused or time.monotonic() - began > _AT_ONCE:
                 raise
         else:
             async with response:
@@ -128,12 +130,19 @@ def _new_session(*, reuse: bool) -> aiohttp.ClientSession:
     import aiohttp
 
     keep: dict[str, Any] = {"keepalive_timeout": KEEP_IDLE} if reuse else {"force_close": True}
+    watch = aiohttp.TraceConfig()
+    watch.on_connection_reuseconn.append(_note_reuse)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=_trust(), **keep),
+        trace_configs=[watch],
         cookie_jar=aiohttp.DummyCookieJar(),
         # Compressed events would be delayed in the compressor's buffer.
         headers={"Accept-Encoding": "identity", "Accept": "text/event-stream, application/json"},
     )
+
+
+async def _note_reuse(session: aiohttp.ClientSession, request: Any, params: object) -> None:
+    request.trace_request_ctx.reused = True
 
 
 async def _close(holder: _Holder) -> None:
