@@ -260,3 +260,15 @@ async def test_what_came_late_is_part_of_the_message_and_judged(hold: bool) -> N
     assert SECRET not in str([message.to_dict() for message in result.messages])
     if hold:
         assert SECRET not in str(chunks)
+
+
+async def test_data_written_before_the_step_arrives_once() -> None:
+    class Begins(Processor[Any]):
+        def process_input(self, args: Any) -> None:
+            args.writer.custom(DataChunk("data-begun", 1))
+
+    held = await collect(Agent(model=ScriptedModel("ok"), processors=[Begins(), Accepts(same)]).stream("hi"))
+    assert types(held) == [
+        *("start", "data-begun", "step-start"),
+        *("text-start", "text-delta", "text-end", "step-finish", "finish"),
+    ]

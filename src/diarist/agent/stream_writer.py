@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from itertools import dropwhile
 from typing import Any, TypeVar
 
@@ -269,6 +270,10 @@ class StreamWriter:
             running: Ids of calls that have no result yet.
         """
         if self.before_verdict:
+            parts = list(parts)
+            for chunk in self.unkept:  # the reader has these already
+                with suppress(ValueError):
+                    parts.remove(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
             unreadable = self._assembler.args_errors if self._assembler is not None else ()
             self._held = accepted_chunks(self._held, parts, running, unreadable)
         self.before_verdict = False
