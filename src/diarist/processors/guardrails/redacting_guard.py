@@ -157,7 +157,7 @@ class RedactingGuard(Guard):
             return "" if self.strategy == "filter" else self.replaced(matched, label)
         if (where, label) not in state.reported:
             state.reported.add((where, label))
-            logger.warning("processor %r: the %s contains %s", self.id, where, label)
+            logger.warning("processor %r: the %s of run %s contains %s", self.id, where, args.run_id, label)
             if self.data_type:
                 data = {**metadata, "processor": self.id, "where": where}
                 args.writer.custom(DataChunk(self.data_type, data, transient=True))
