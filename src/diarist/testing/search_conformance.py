@@ -5,6 +5,7 @@ Subclass ``SearchConformance`` in a test file, with the fixtures ``storage`` and
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -215,6 +216,23 @@ class SearchConformance(Shared):
         rest = await search(storage, "word", limit=10, cursor=page.cursor)
         said = [hit.message.text for hit in (*page.items, *rest.items)]
         assert said == ["word 5", "word 4", "word 2", "word 1", "word 0"]
+
+    async def test_other_messages_are_found_while_one_is_rewritten(
+        self, storage: Storage, second_storage: Storage
+    ) -> None:
+        first, *_ = await committed(storage, *(f"word {number}" for number in range(50)))
+
+        async def rewrite() -> None:
+            for _ in range(30):
+                run = await begin(second_storage)
+                await second_storage.rewrite_messages(run, [first])
+                await second_storage.finish_run(run, "committed")
+
+        rewriting = asyncio.create_task(rewrite())
+        while not rewriting.done():
+            assert await found(storage, "word 40") == ["word 40"]
+            await asyncio.sleep(0)
+        await rewriting
 
     async def test_a_cursor_names_nothing(self, storage: Storage) -> None:
         await committed(storage, "word", "word", of=thread("secret-thread"))

@@ -184,8 +184,8 @@ _BY_TERMS = (
 
 async def search_messages(
     connection: Connection, terms: Sequence[str], resource_id: str, thread_id: str | None, limit: int, after: Place
-) -> Page[Hit]:
-    """Return the page that begins after ``after``."""
+) -> Page[Hit] | None:
+    """Return the page that begins after ``after``; None if there are messages to index first."""
     marked = [_mark("resource", resource_id) if thread_id is None else _mark("thread", thread_id), *terms]
     values: dict[str, Any] = {
         "resource": resource_id,
@@ -207,6 +207,9 @@ async def search_messages(
             found = await connection.fetch(_AMONG_NEWEST.replace("{of thread}", of_thread), **values)
         if len(found) <= limit:
             found = await connection.fetch(_BY_TERMS.replace("{of thread}", of_thread), **values)
+    # After the query: if a change took messages out of the index before it, they are still missing now.
+    if await find_unindexed_threads(connection, resource_id, thread_id):
+        return None
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:
         message = decode_message(MessageRow(*columns), thread_id=thread, resource_id=resource_id)

@@ -206,10 +206,11 @@ class SQLStorage(Storage, SearchStorage):
         cursor: str | None = None,
     ) -> Page[Hit]:
         terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
-        while behind := await self._database.read(search.find_unindexed_threads, resource_id, thread_id):
-            for id in behind:
+        place = (resource_id, thread_id)
+        while (page := await self._database.read(search.search_messages, terms, *place, limit, after)) is None:
+            for id in await self._database.read(search.find_unindexed_threads, *place):
                 await self._database.write(search.index_thread, id)
-        return await self._database.read(search.search_messages, terms, resource_id, thread_id, limit, after)
+        return page
 
     # Resources and logs
 
