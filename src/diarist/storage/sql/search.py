@@ -19,6 +19,9 @@ from diarist.storage.words import excerpt_of, message_terms, message_texts
 
 BATCH = 200
 """Number of messages that one transaction indexes; other writers wait."""
+
+TRIES = 10
+"""How often a search indexes new messages first. Then it does without them: others write all the time."""
 NEWEST = 500
 """Number of newest rows that PostgreSQL reads before it uses its index of terms."""
 _MESSAGE = ", ".join(f"m.{name}" for name in MessageRow._fields)
@@ -183,9 +186,15 @@ _BY_TERMS = (
 
 
 async def search_messages(
-    connection: Connection, terms: Sequence[str], resource_id: str, thread_id: str | None, limit: int, after: Place
+    connection: Connection,
+    terms: Sequence[str],
+    resource_id: str,
+    thread_id: str | None,
+    limit: int,
+    after: Place,
+    complete: bool,
 ) -> Page[Hit] | None:
-    """Return the page that begins after ``after``; None if there are messages to index first."""
+    """Return the page that begins after ``after``; with ``complete``, None if there are messages to index first."""
     marked = [_mark("resource", resource_id) if thread_id is None else _mark("thread", thread_id), *terms]
     values: dict[str, Any] = {
         "resource": resource_id,
@@ -208,7 +217,7 @@ async def search_messages(
         if len(found) <= limit:
             found = await connection.fetch(_BY_TERMS.replace("{of thread}", of_thread), **values)
     # After the query: if a change took messages out of the index before it, they are still missing now.
-    if await find_unindexed_threads(connection, resource_id, thread_id):
+    if complete and await find_unindexed_threads(connection, resource_id, thread_id):
         return None
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:

@@ -207,10 +207,15 @@ class SQLStorage(Storage, SearchStorage):
     ) -> Page[Hit]:
         terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
         place = (resource_id, thread_id)
-        while (page := await self._database.read(search.search_messages, terms, *place, limit, after)) is None:
-            for id in await self._database.read(search.find_unindexed_threads, *place):
-                await self._database.write(search.index_thread, id)
-        return page
+        tries = 0
+        while True:
+            page = await self._database.read(search.search_messages, terms, *place, limit, after, tries < search.TRIES)
+            if page is not None:
+                return page
+            tries += 1
+            while behind := await self._database.read(search.find_unindexed_threads, *place):
+                for id in behind:
+                    await self._database.write(search.index_thread, id)
 
     # Resources and logs
 
