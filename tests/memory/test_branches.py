@@ -135,7 +135,7 @@ async def test_error_refuses(client: Client) -> None:
             await client.agent.generate(given, thread="t")
     await client.send([*client.copy, user("question-6")])
     assert await client.rows() == [*SAID, "question-6", "answer-6"]
-    with pytest.raises(ConfigError, match="'branch', 'append', 'error'"):
+    with pytest.raises(ConfigError, match="'branch', 'append', 'error', not 'fork'"):
         await client.agent.generate("hi", thread="t", on_divergence="fork")  # type: ignore[arg-type]
 
 

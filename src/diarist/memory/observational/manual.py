@@ -165,6 +165,7 @@ class _Observing:
                 f"{'thread' if len(busy) == 1 else 'threads'} {names} {'is' if len(busy) == 1 else 'are'} being "
                 "observed by another process; try again later"
             )
+        self._total = self._done  # others may have removed messages
         self._report()
 
     async def _activate(self) -> None:

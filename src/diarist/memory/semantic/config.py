@@ -63,7 +63,7 @@ class SemanticRecallConfig:
         try:
             before_and_after(self.message_range)
         except InputError as error:
-            raise ConfigError(str(error)) from error
+            raise ConfigError(f"SemanticRecallConfig: {error}") from error
         try:
             node = parse_filter(self.filter)
         except InputError as error:
