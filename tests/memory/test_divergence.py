@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,10 @@ CASES: list[tuple[str, str, str, str, str]] = [
     ("has steps with tools", "A*aB", "A*a", "A*a", "B"),
     ("has steps with tools, and their results apart", "A*>aB", "A*a", "A*a", "B"),
     ("asks for another answer to a result", "A*>", "A*a", "A*", ""),
+    ("has the result of a call without the call", "A>aB", "A*a", "A*a", "B"),
+    ("has results without their calls, and edits", "A>aX", "A*aBb", "A*a", "X"),
+    ("lacks the beginning, up to a call", ">aB", "A*a", "A*a", "B"),
+    ("begins with a result", ">aB", "", "", ">aB"),
     ("lacks a question without an answer", "AaC", "AaB", "AaB", "C"),
     ("lacks a first question without an answer", "BbC", "ABb", "ABb", "C"),
     ("has compacted its history", "SBbC", "AaBb", "AaBb", "C"),
@@ -104,6 +109,15 @@ def test_a_forgotten_message_may_be_kept_or_dropped_by_the_client() -> None:
     assert divergence(said("AaBbC"), branch) == Divergence(5, 0, 2)
     at_the_end: list[BranchPlace] = [*said("Aa"), Forgotten(3, "x", "user")]
     assert divergence(said("AaB"), at_the_end) == Divergence(3, 1, 1)  # a new question
+
+
+def test_results_stay_with_their_calls_when_one_of_them_is_forgotten() -> None:
+    results = [ToolPart(call_id=id, name="look", args={}, state="result", result="seen") for id in ("c", "d")]
+    first, second = (Message(role="tool", parts=[part]) for part in results)
+    asked = Message(role="assistant", parts=[replace(part, state="call", result=None) for part in results])
+    given = [Message.user("A"), asked, first, second]
+    assert divergence(given, [given[0], asked, Forgotten(3, first.id, "tool"), second]) == Divergence(4, 0, 1)
+    assert divergence(given, [given[0], Forgotten(2, asked.id, "assistant"), first, second]) == Divergence(4, 0, 1)
 
 
 def test_a_changed_or_stopped_message_may_be_any_of_its_role() -> None:

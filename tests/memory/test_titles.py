@@ -7,6 +7,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -228,6 +229,15 @@ async def test_the_observers_title_takes_the_place_of_a_generated_one(storage: S
     await memory.settled()
     await memory.diary.observe(thread="t")
     assert await title(memory) == "Rome and Oslo"
+
+
+async def test_the_title_of_notes_that_were_made_in_the_background_is_set_by_hand(storage: Storage) -> None:
+    config = replace(observing(), observation=replace(observing().observation, buffer_tokens=5))
+    memory = Memory(storage=storage, observational_memory=config, await_background=True)
+    await Agent(model=answering(), memory=memory).generate("I want to fly to Rome.", thread="t")
+    assert [entry.state for entry in (await memory.diary.get(thread="t")).entries] == ["buffered"]
+    await memory.diary.observe(thread="t")
+    assert await title(memory) == "Trip to Rome"
 
 
 async def test_the_observers_title_goes_with_its_message_also_after_the_diary_was_cleared(storage: Storage) -> None:

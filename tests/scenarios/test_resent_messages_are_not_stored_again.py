@@ -168,6 +168,25 @@ async def test_the_result_of_a_client_tool_is_new() -> None:
     assert "a window seat" in model.requests[-1].text
 
 
+async def test_a_result_of_an_earlier_turn_does_not_answer_a_call_with_the_same_id() -> None:
+    """Some models number the calls of each turn from 0."""
+    asks = ToolCall("ask_user", {}, id="call_0")
+    model = ScriptedModel(asks, "Booked.", asks, "Booked.")
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=model, memory=memory, tools=[Tool(name="ask_user", description="Ask.")])
+    calls = [{"id": "call_0", "type": "function", "function": {"name": "ask_user", "arguments": "{}"}}]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    history: list[dict[str, Any]] = []
+    for question, seat in (("Book it.", "a window seat"), ("And back?", "an aisle seat")):
+        history.append({"role": "user", "content": question})
+        await call(agent, history, streaming=False)
+        history += [asked, {"role": "tool", "tool_call_id": "call_0", "content": seat}]
+        history.append({"role": "assistant", "content": await call(agent, history, streaming=False)})
+    rows = await memory.messages.list(thread="t")
+    results = [part.result for row in rows for part in row.tool_parts if part.state == "result"]
+    assert results == ["a window seat", "an aisle seat"]
+
+
 @pytest.mark.parametrize(
     "history",
     [

@@ -277,17 +277,19 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
 
 
 def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:
-    """Return a message with the results in known messages whose calls are stored without one, since a client ran them
-    after the turn; by the id of the last of these messages. Without such results, return an empty dictionary."""
+    """Return a message with the results in known messages of the last turn whose calls are stored without one, since a
+    client ran them after the turn; by the id of the last of these messages. Without such results, return an empty
+    dictionary."""
     waiting: set[str] = set()
     for row in rows:
         if row.role == "user":
             waiting.clear()
         for part in row.tool_parts:
             (waiting.add if part.state == "call" else waiting.discard)(part.call_id)
+    turn = list(takewhile(lambda message: message.role != "user", reversed(known)))
     found = [
         (message, replace(part, args={}))
-        for message in known
+        for message in reversed(turn)
         for part in message.tool_parts
         if part.state != "call" and part.call_id in waiting
     ]

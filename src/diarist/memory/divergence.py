@@ -114,10 +114,15 @@ def fold_results(messages: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int
 
 
 def _folded(places: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int]]:
-    """Return the messages with their results, and for each number of them the number of given ones that they are."""
+    """Return the messages with their results, and for each number of them the number of given ones that they are.
+
+    Results without their calls say nothing about the place of a message. They belong to the message before them.
+    """
     folded, at = fold_results(places)
-    sizes = {place: size for size, place in reversed(list(enumerate(at)))}
-    return folded, [*(sizes[place] for place in range(len(folded))), len(places)]
+    first = {place: index for index, place in reversed(list(enumerate(at)))}
+    compared = [place for place, message in enumerate(folded) if message.role != "tool"]
+    sizes = [0, *(first[place] for place in compared[1:]), len(places)] if compared else [len(places)]
+    return [folded[place] for place in compared], sizes
 
 
 def _read(history: _History, places: Sequence[BranchPlace], loose: Collection[str]) -> Divergence:

@@ -180,6 +180,8 @@ class _Observing:
         ]
         if waiting:
             await memory.activate(waiting, sum(entry.message_tokens for entry in waiting), "manual")
+            if only is not None:
+                await memory.update_title()
 
     async def _next_batches(self, ends: Mapping[str, int]) -> list[Batch]:
         """Return the batches for the next round of calls; empty if these threads have no uncovered rows before their
