@@ -210,3 +210,11 @@ async def test_repeating_a_failed_change_removes_what_is_left_of_the_old_words()
     assert (await memory.messages.list(thread="t"))[0].text == "I decided to stay."
     await memory.messages.update(first.id, thread="t", text="I decided to stay.")
     assert "Rome" not in str(asdict(await memory.diary.get(thread="t")))
+
+
+async def test_a_changed_message_does_not_count_as_use_of_its_thread(storage: Storage) -> None:
+    memory = keeping(storage)
+    first, *_ = await keep(memory)
+    before = await memory.threads.get("t")
+    await memory.messages.update(first.id, thread="t", text="I decided to stay.", metadata={"n": 9})
+    assert await memory.threads.get("t") == before

@@ -83,8 +83,11 @@ class Access:
         return resource
 
     @asynccontextmanager
-    async def hold(self, thread: Thread) -> AsyncGenerator[Run]:
+    async def hold(self, thread: Thread, *, adds: bool = True) -> AsyncGenerator[Run]:
         """Hold a thread with a run, so that no other run is live. If the block fails, the run is discarded.
+
+        Args:
+            adds: False: the run adds no messages, and the thread's time of change stays.
 
         Raises ThreadBusyError if another run did not end within ``thread_wait``.
         """
@@ -94,4 +97,4 @@ class Access:
         except BaseException:
             await end_run(self.storage, run, "discarded")
             raise
-        await end_run(self.storage, run, "committed")
+        await end_run(self.storage, run, "committed" if adds else "discarded")

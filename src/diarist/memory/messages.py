@@ -158,7 +158,7 @@ class Messages:
         if said is None and not changes:
             raise InputError("nothing to change: pass text=, parts= or metadata=")
         found = await self._access.thread(thread, resource)
-        async with self._access.hold(found) as run:
+        async with self._access.hold(found, adds=False) as run:
             row = next(iter(await self._forgetting.rows_with(found.id, {message_id})), None)
             if row is None:
                 raise NotFoundError(f"there is no message {message_id!r} in thread {found.id!r}")
