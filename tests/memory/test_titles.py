@@ -253,6 +253,17 @@ async def test_the_observers_title_goes_with_its_message_also_after_the_diary_wa
     assert receipt.title_ids == ("t",)
 
 
+async def test_a_title_that_later_notes_keep_goes_with_the_message_it_was_made_from(storage: Storage) -> None:
+    memory = Memory(storage=storage, observational_memory=observing())
+    for number, text in enumerate(["I want to fly to Rome.", "How is the weather?", "And the food?"]):
+        await memory.messages.save([Message.user(text, id=f"m{number}")], thread="t")
+        await memory.diary.observe(thread="t")
+    await memory.forget(message_ids=["m1"], thread="t")
+    assert await title(memory) == "Trip to Rome"
+    receipt = await memory.forget(message_ids=["m0"], thread="t")
+    assert (await title(memory), receipt.title_ids) == ("", ("t",))
+
+
 class EndsAfterTitling(InMemoryStorage):
     """Forgets a message right before a title is stored, and fails from then on, as if the process had died."""
 

@@ -28,7 +28,7 @@ class Observed:
         text: Dated lines, in the format of the diary.
         current_task: The user's goal at the end of the messages; None if they do not show it.
         suggested_response: How the assistant should go on; None if the messages do not show it.
-        thread_title: A title for the thread; None if none was requested.
+        thread_title: A new title for the thread; None if none was requested, or the title stays.
         citations: For each line of ``text`` the ids of the messages it cites; empty if no line cites any.
         unnoted: Ids of messages that the notes do not cover, because the answer was cut off before them. They stay
             raw, and so do later messages of their thread.

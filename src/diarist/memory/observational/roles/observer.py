@@ -166,7 +166,15 @@ class ModelObserver:
             )
         if len(_threads_of(messages)) > 1:  # a task belongs to one thread
             return replace(observed, current_task=None, suggested_response=None, thread_title=None)
-        return observed if self._thread_title else replace(observed, thread_title=None)
+        # A kept title belongs to the earlier entry, whose messages it was made from.
+        kept = observed.thread_title == self._title_so_far(messages, earlier)
+        return replace(observed, thread_title=None) if kept or not self._thread_title else observed
+
+    def _title_so_far(self, messages: Sequence[Message], earlier: Sequence[Observation]) -> str | None:
+        """Return the title of the only thread of these messages, as the earlier notes have it."""
+        (thread,) = _threads_of(messages)
+        entries = [replace(entry, state="active") for entry in earlier]
+        return derive_hints(entries, thread if self._name_threads else "").thread_title
 
     async def _ask(
         self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
@@ -240,8 +248,7 @@ class ModelObserver:
         request = [load_prompt("observer_request").format(size=f"{tokens * 2 // 3:,}", words=_words_to_write(tokens))]
         if self._thread_title and len(threads) == 1:
             request.append("Last comes <thread-title>.")
-            entries = [replace(entry, state="active") for entry in earlier]
-            if title := derive_hints(entries, threads.pop() if self._name_threads else "").thread_title:
+            if title := self._title_so_far(messages, earlier):
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = numbered_files(messages) if self._attachments else ()
