@@ -12,3 +12,9 @@ class TestInMemoryVectors(VectorStoreConformance):
     @pytest.fixture
     def store(self) -> VectorStore:
         return InMemoryVectorStore()
+
+    async def test_ids_that_cannot_exist_are_not_found(self, store: VectorStore) -> None:
+        await store.create_index("i", dimension=1)
+        await store.upsert("i", ["a"], [[1.0]])
+        assert list(await store.get("i", ["\ud800", "a"])) == ["a"]
+        assert await store.delete("i", ids=["\ud800", "a"]) == 1

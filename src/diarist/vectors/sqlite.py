@@ -26,7 +26,7 @@ from diarist.vectors.checks import (
     check_vector,
     not_found,
 )
-from diarist.vectors.filters import Node, partition_in, predicate
+from diarist.vectors.filters import Node, is_plain, partition_in, predicate
 from diarist.vectors.matrix import Matrix, merged
 from diarist.vectors.sqlite_tables import SCHEMA
 
@@ -121,7 +121,7 @@ class _SQLiteVectors(VectorStore):
             rows = await connection.fetch(
                 "SELECT id, vector, metadata FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
                 number=found.number,
-                ids=list(ids),
+                ids=[id for id in ids if is_plain(id)],
             )
             return {
                 id: VectorRecord(id=id, vector=list(memoryview(vector).cast("f")), metadata=orjson.loads(metadata))
@@ -135,7 +135,9 @@ class _SQLiteVectors(VectorStore):
 
         async def delete(connection: Connection) -> int:
             found = await _find_index(connection, index)
-            named = list(ids or ()) if node is None else await _matching(connection, found, node)
+            named = (
+                [id for id in ids or () if is_plain(id)] if node is None else await _matching(connection, found, node)
+            )
             places = await _places(connection, found, named)
             await connection.execute(
                 "DELETE FROM diarist_vectors WHERE index_number = :number AND id {any ids}",
