@@ -266,6 +266,7 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"cancel": True}, "cancel must be a CancelSignal, not True"),
         ({"request_context": ["a"]}, r"request_context must be a dictionary, not \['a'\]"),
         ({"active_tools": "add"}, "active_tools must be a list of texts, not 'add'"),
+        ({"active_tools": iter(["add"])}, "active_tools must be a list of texts, not <list_iterator"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice must be 'auto', 'none', 'required' or the name of a tool"),
         ({"prepare_step": {"tool_choice": "none"}}, "prepare_step must be a function"),
         ({"on_finish": "a"}, "on_finish must be a function, not 'a'"),

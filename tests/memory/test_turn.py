@@ -98,6 +98,23 @@ async def test_results_may_come_in_the_next_turn(memory: Memory, whole: bool) ->
     assert [row.role for row in rows] == ["user", "assistant", "tool", "assistant"]
 
 
+async def test_a_history_may_begin_with_a_result_whose_call_only_the_thread_has(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.commit([*ASKED, {"role": "assistant", "content": "Rainy."}])
+    with suppress(ConnectionError):
+        async with memory.turn(thread="t") as turn:
+            await turn.prompt(ASKED)
+            await turn.prompt([*ASKED, *LOOKED, *SEEN])
+            raise ConnectionError("the answer is lost")
+    events: list[DataChunk] = []
+    async with memory.turn(thread="t", on_event=events.append) as turn:
+        await turn.prompt([*SEEN, *SAID, *user("And Oslo?")])
+    rows = await memory.messages.list(thread="t")
+    assert [row.role for row in rows] == ["user", "assistant", "user", "assistant", "assistant", "user"]
+    assert [row.text for row in rows[4:]] == ["Sunny.", "And Oslo?"]
+    assert not [event for event in events if event.type == "data-thread-diverged"]
+
+
 async def test_the_same_call_again_stores_nothing_twice(memory: Memory) -> None:
     async with memory.turn(thread="t") as turn:
         first = await turn.prompt(ASKED)

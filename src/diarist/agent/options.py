@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
@@ -182,7 +182,7 @@ def check_options(options: Mapping[str, Any]) -> None:
                     )
                 if any(map(inspect.iscoroutinefunction, listed(value))):
                     raise ConfigError("stop_when takes sync functions of the steps, not async functions")
-            case "active_tools":
+            case "active_tools" if isinstance(value, Collection):
                 text_list("", name, value)
             case "provider_options":
                 checked_provider_options(value)
@@ -197,6 +197,7 @@ MEMORY_OPTIONS = ("read_only", "last_messages", "semantic_recall")
 _KINDS: dict[str, tuple[type, str]] = {
     "request_context": (Mapping, "a dictionary"),
     "model_settings": (ModelSettings, "ModelSettings(temperature=..., ...)"),
+    "active_tools": (Collection, "a list of texts"),
     "tool_choice": (str, "'auto', 'none', 'required' or the name of a tool"),
     "cancel": (CancelSignal, "a CancelSignal"),
 }

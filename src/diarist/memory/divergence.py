@@ -67,17 +67,18 @@ def divergence(
         by_id: Ids of the messages of ``given`` to compare by id only.
         changed: Ids of rows for which the client may have other content.
     """
-    messages, new_from = _folded(given)
     branch, kept_until = _folded(places)
-    if not any(message.role == "assistant" for message in messages):
+    if not any(message.role == "assistant" for message in given):
         return Divergence(len(places), len(given), 0)
+    calls = _calls_of_first(given, branch)
+    messages, new_from = _folded([*calls, *given])
     history = _History(messages, by_id)
     found = _read(history, branch, ())
     loose = {place.id for place in branch if isinstance(place, Forgotten) or place.id in changed or place.is_cut}
     if loose and found.known < history.answers[-1]:  # what matches exactly counts first
         found = _read(history, branch, loose)
-    new = len(given) - new_from[len(messages) - found.new]
-    return Divergence(kept_until[found.keep], new, found.known, found.is_unknown)
+    new = len(calls) + len(given) - new_from[len(messages) - found.new]
+    return Divergence(kept_until[found.keep], new, found.known - len(calls), found.is_unknown)
 
 
 def fold_results(messages: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int]]:
@@ -111,6 +112,15 @@ def fold_results(messages: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int
         places.append(len(out))
         out.append(message)
     return out, places
+
+
+def _calls_of_first(given: Sequence[Message], branch: Sequence[BranchPlace]) -> list[Message]:
+    """Return the message of the branch with the calls of the results that a shortened history begins with, if any."""
+    results = {part.call_id for part in given[0].tool_parts} if given[0].role == "tool" else set[str]()
+    for place in reversed(branch) if results else ():
+        if isinstance(place, Message) and results <= {part.call_id for part in place.tool_parts}:
+            return [place]
+    return []
 
 
 def _folded(places: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int]]:
