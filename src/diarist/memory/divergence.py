@@ -77,7 +77,7 @@ def divergence(
     loose = {place.id for place in branch if isinstance(place, Forgotten) or place.id in changed or place.is_cut}
     if loose and found.known < history.answers[-1]:  # what matches exactly counts first
         found = _read(history, branch, loose)
-    new = len(calls) + len(given) - new_from[len(messages) - found.new]
+    new = min(len(calls) + len(given) - new_from[len(messages) - found.new], len(given))
     return Divergence(kept_until[found.keep], new, found.known - len(calls), found.is_unknown)
 
 
