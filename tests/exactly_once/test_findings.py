@@ -97,6 +97,18 @@ async def test_a_late_discard_removes_notes_that_another_process_made(chat: Conv
     assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
 
 
+async def test_a_late_discard_leaves_the_messages_of_a_new_thread_with_the_same_id(chat: Conversation) -> None:
+    """A thread is deleted while a run is live, and created again. Then the process of the run blocks it."""
+    late = await chat.begin(user("secret", 10))
+    [asked] = await chat.storage.list_messages(chat.thread, run_id=late.id)
+    await chat.storage.delete_thread(chat.thread)
+    await chat.commit(user("u1", 10), assistant("a1", 10))
+    assert asked.seq is not None
+    await chat.drop_run(late.id, seqs=[asked.seq])
+    assert ids((await chat.open()).window.rows) == ["u1", "a1"]
+    assert ids(await chat.storage.list_messages(chat.thread)) == ["u1", "a1"]
+
+
 async def test_notes_of_a_discarded_run_do_not_come_in_late(chat: Conversation) -> None:
     """The process of the run died between the tombstone and the end, while another one was observing its messages."""
     chat.observer.gate = asyncio.Event()

@@ -169,6 +169,8 @@ class ThreadDiary:
         """
         log = await self.read()
         if log.version or in_flight:
+            if seqs and await self.storage.get_run(run_id) is None:
+                seqs = ()  # its thread was deleted: another one of the same id may have rows of these numbers
             rows = tombstones_of(self.thread_id, seqs)
             log = await self.update(
                 lambda log: transitions.drop_run(log, run_id, self.thread_id, rows),
