@@ -56,16 +56,6 @@ UNUSED = {
 }
 """Steps that no schedule has, with the reason."""
 
-_RARE_STEPS = ("delete_generations", "rewrite_generation", "rewrite_sent", "update_thread")
-_TARGETS = [
-    (step, when)
-    for step in STEPS
-    if step not in UNUSED
-    for when in ("before", "after")
-    for _ in range(8 if step in _RARE_STEPS else 1)
-]
-_AIMED = 3
-
 _TURN_STEPS = (
     "acquire_lease",
     "append_event",
@@ -91,17 +81,6 @@ def some_crash(chance: random.Random) -> Crash:
     if kind < 0.8:
         return Crash(chance.choice(_TURN_STEPS), chance.randint(1, 8), when)
     return Crash(chance.choice(STEPS), chance.randint(1, 2), when)
-
-
-def aimed_crash(seed: int) -> Crash | None:
-    """Where the first process of a schedule dies: in every third one at a named step, each in its turn, and at those
-    oftener that hardly come up. None: by chance."""
-    place, rest = divmod(seed, _AIMED)
-    if rest:
-        return None
-    step, when = _TARGETS[place % len(_TARGETS)]
-    number = 1 if step in _RARE_STEPS else 1 + place // len(_TARGETS) % 3
-    return Crash(step, number, when)  # type: ignore[arg-type]
 
 
 class CrashingStorage(Storage):

@@ -1,6 +1,6 @@
 """One schedule: turns and other actions of several processes, with crashes, and the checks at its end.
 
-All of it follows from a seed; ``python -m tests.exactly_once.replay SEED`` tells it again, step by step.
+All of it follows from a seed; ``python -m tests.exactly_once.replay SEED`` prints it step by step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 from diarist.storage import InMemoryStorage
 from tests.exactly_once.actions import Action, Actions
 from tests.exactly_once.checks import check_end
-from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, aimed_crash, some_crash
+from tests.exactly_once.crashing import REMOVAL_STEPS, Crash, some_crash
 from tests.exactly_once.fake_models import MOSTLY_FAILING, MOSTLY_SLOW, MOSTLY_WORKING
 from tests.exactly_once.ledger import Ledger
 from tests.exactly_once.processes import CONFIGS, Process
@@ -139,13 +139,13 @@ class Schedule:
                 self.ledger.violated(other.name, "leaves tasks:", [task.get_name() for task in left])
 
 
-def play(seed: int, *, outside: bool = False, tracing: bool = False) -> Ledger:
-    """Play the schedule of a seed. Return its ledger. ``outside``: as for ``Process``."""
+def play(seed: int, crash: Crash | None = None, *, outside: bool = False, tracing: bool = False) -> Ledger:
+    """Play the schedule of a seed. Return its ledger. ``crash`` and ``outside``: as for ``Schedule``."""
     logger = logging.getLogger("diarist")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     with simulated(seed) as (loop, clock, chance):
-        schedule = Schedule(clock, chance, crash=aimed_crash(seed), outside=outside, tracing=tracing)
+        schedule = Schedule(clock, chance, crash=crash, outside=outside, tracing=tracing)
         try:
             loop.run_until_complete(schedule.play())
         except Exception as error:
