@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from diarist.checks import one_of, text_list, texts
 from diarist.exceptions import ConfigError
+from diarist.messages import Json, Message
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs
 from diarist.processors.guardrails.redacting_guard import RedactingGuard
 from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
@@ -82,18 +83,9 @@ class RegexFilter(RedactingGuard):
     def replaced(self, matched: str, label: str) -> str:
         return self.replacement.replace("{label}", label.upper())
 
-    def process_input(self, args: ProcessInputArgs[Any]) -> None:
+    async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Filter the call's own messages; messages from memory were filtered when they were new."""
-        if "input" not in self.phases:
-            return
-        stream = self.stream(args, "input")
-        for message in args.message_list.input:  # also hidden messages, which may be stored
-            filtered = stream.redact_message(message)
-            if filtered is not message:
-                args.message_list.add(filtered, "input")
+        return await self.redact_input(args) if "input" in self.phases else None
 
-    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
-        """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        if self.strategy == "block":
-            args.abort(f"the {where} contains {label}", metadata={"label": label})
-        return super().decide(args, matched, label, where, score)
+    def metadata(self, label: str, score: float) -> dict[str, Json]:
+        return {"label": label}

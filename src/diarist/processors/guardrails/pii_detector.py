@@ -15,11 +15,11 @@ from anyio import to_thread
 
 from diarist.checks import flags, function, one_of, share, text_list, texts
 from diarist.exceptions import ConfigError, ModelResponseError
-from diarist.messages import Message, TextPart
+from diarist.messages import Message
 from diarist.models.base import Model
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
 from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
-from diarist.processors.guardrails.guard import Where, with_texts
+from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.streaming_redaction import Look, Redactor, Span
@@ -145,31 +145,14 @@ class PIIDetector(RedactingGuard):
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Redact the call's own messages; messages from memory were redacted when they were new."""
-        changed: dict[str, Message | None] = {}
-        for message in self.new_messages(args):
-            redacted = message
-            if self.asks is not None:
-                texts = [part.text for part in message.parts if isinstance(part, TextPart)]
-                rewritten = await self._redact_detected(args, texts, "input")
-                if rewritten != texts:
-                    redacted = with_texts(message, rewritten)
-            redacted = self.stream(args, "input").redact_message(redacted)
-            if redacted is not message:
-                changed[message.id] = None if self.strategy == "filter" else redacted
-        if not changed:
-            return None
-        found = sorted(args.state.found)
-        return self.input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
+        return await self.redact_input(args)
 
-    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        return (await self._redact_detected(args, [text], where))[0]
-
-    async def _redact_detected(self, args: ProcessorArgs[Any], pieces: Sequence[str], where: Where) -> list[str]:
+    async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
         """Redact detections in adjacent texts. The detector gets them joined, as one text."""
-        text = "".join(pieces)
+        text = "".join(texts)
         found = await self.attempt(self._detected(text), []) if text.strip() else []
         if not found:
-            return list(pieces)
+            return list(texts)
         scores = {item.type: item.score for item in found}
 
         def look(text: str, start: int, final: bool) -> tuple[list[Span], int]:
@@ -178,7 +161,7 @@ class PIIDetector(RedactingGuard):
         def replace(matched: str, span: Span) -> str:
             return self.decide(args, matched, span.label, where, scores[span.label])
 
-        return Redactor(look, replace).redact_pieces(pieces)
+        return Redactor(look, replace).redact_pieces(texts)
 
     async def _detected(self, text: str) -> list[Detection]:
         items = list(cast(Iterable[Any], await returned(self.asks, text)))

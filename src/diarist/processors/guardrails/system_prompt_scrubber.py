@@ -205,14 +205,15 @@ class SystemPromptScrubber(RedactingGuard):
             return self.placeholder_text
         return masked(matched) if self.redaction_method == "mask" else ""
 
-    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        """Return the text, or its replacement if the classifier objects to it."""
+    async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
+        """Return a text, or its replacement if the classifier objects to it."""
+        text = "".join(texts)
         if not text.strip():
-            return text
+            return [text]
         verdict = await self.attempt(verdict_of(self.asks, text), Verdict())
         over = verdict.over(self.threshold)
         if not over:
-            return text
+            return [text]
         inner = text.strip()
         before, _, after = text.partition(inner)
-        return f"{before}{self.decide(args, inner, LABEL, where, max(over.values()))}{after}"
+        return [f"{before}{self.decide(args, inner, LABEL, where, max(over.values()))}{after}"]
