@@ -82,7 +82,7 @@ _FORMATS: dict[str, _Format] = {
     "locomo": _Format(locomo.detect, locomo.build, _each),
     "tau-bench": _Format(openai.detect_tau_bench, openai.build_tau_bench, _each),
     "responses": _Format(responses.detect, responses.build, responses.split),
-    "plain": _Format(openai.detect_plain, openai.build_plain),
+    "plain": _Format(openai.detect_plain, openai.build, openai.split),
     "openai": _Format(openai.detect, openai.build, openai.split),
 }
 
