@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, tzinfo
 
@@ -169,6 +169,15 @@ def content_key(position: int, value: Json) -> str:
         return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
     except orjson.JSONEncodeError as error:
         raise InputError(f"cannot be stored as JSON: {error}") from error
+
+
+def path_to(last: Json, parents: Mapping[str, Json]) -> list[str]:
+    """Return the ids of a branch, from its root to ``last``, by the parent of each id."""
+    path: dict[str, None] = {}
+    while isinstance(last, str) and last in parents and last not in path:
+        path[last] = None
+        last = parents[last]
+    return list(reversed(path))
 
 
 def read_role(value: Json) -> Role:

@@ -9,10 +9,10 @@ attached files. Its ``parent_message_uuid`` makes a tree, if the user edited a m
 from __future__ import annotations
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, read_role
+from diarist.memory.conversations.building import Builder, path_to, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
-from diarist.messages import Json, Message, Part, TextPart, ToolState
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of, numbered
+from diarist.messages import Json, Message, Part, TextPart
 
 
 def detect(file: JsonFile) -> bool:
@@ -22,32 +22,21 @@ def detect(file: JsonFile) -> bool:
 def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that was continued last; return the conversation's name."""
     chat = fields_of(found.value)
-    values = as_list(chat.get("chat_messages"))
+    values, place = as_list(chat.get("chat_messages")), found.where or "conversation"
     if values is None:
-        raise InputError(f"{found.where or 'conversation'}: a conversation must have a list chat_messages")
-    messages = [fields_of(value) for value in values]
-    branch = _branch(messages)
-    for number, message in enumerate(messages, 1):
-        with builder.reading(f"{found.where or 'conversation'}, message {number}"):
-            if number - 1 in branch:
+        raise InputError(f"{place}: a conversation must have a list chat_messages")
+    parents = {str(fields_of(value).get("uuid")): fields_of(value).get("parent_message_uuid", "") for value in values}
+    # Without parents, all messages are one branch.
+    branch = parents if "" in parents.values() else path_to(next(reversed(parents), None), parents)
+    for item in numbered(values, place):
+        with builder.reading(item.where):
+            message = fields_of(item.value)
+            if str(message.get("uuid")) in branch:
                 _add(message, builder)
             else:
                 builder.note("messages of other branches, left out")
     builder.conversation_id = str(chat.get("uuid") or "")
     return str(chat.get("name") or "")
-
-
-def _branch(messages: list[dict[str, Json]]) -> set[int]:
-    """Return the indexes of the last message and of its parents; all indexes if the file does not name parents."""
-    places = {str(message.get("uuid")): place for place, message in enumerate(messages)}
-    path: set[int] = set()
-    place = len(messages) - 1 if messages else None
-    while place is not None and place not in path:
-        path.add(place)
-        if "parent_message_uuid" not in messages[place]:
-            return set(range(len(messages)))
-        place = places.get(str(messages[place]["parent_message_uuid"]))
-    return path
 
 
 def _add(message: dict[str, Json], builder: Builder) -> None:
@@ -57,14 +46,6 @@ def _add(message: dict[str, Json], builder: Builder) -> None:
     added: Message | None = None
     # A call and its result stand in one message. The call must be known before the result can be added to it.
     for block in as_list(message.get("content")) or [message.get("text")]:
-        result = fields_of(block)
-        if result.get("type") == "tool_result":
-            state: ToolState = "error" if result.get("is_error") else "result"
-            answer = reader.result(result.get("content"))
-            builder.answer(result.get("tool_use_id"), result.get("name"), answer, state)
-            continue
-        if result.get("type") in ("token_budget", "flag"):
-            continue
         parts = reader.parts(block if isinstance(block, str) else [block])
         if added is not None:
             builder.extend(added, parts)
