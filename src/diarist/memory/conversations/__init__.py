@@ -74,7 +74,7 @@ def _each(file: JsonFile) -> list[JsonItem]:
 _FORMATS: dict[str, _Format] = {
     "claude-code": _Format(claude_code.detect, claude_code.build),
     "codex": _Format(codex.detect, codex.build),
-    "gemini-cli": _Format(gemini_cli.detect, gemini_cli.build, gemini_cli.split),
+    "gemini-cli": _Format(gemini_cli.detect, gemini_cli.build),
     "chatgpt": _Format(chatgpt.detect, chatgpt.build, _each),
     "claude-ai": _Format(claude_ai.detect, claude_ai.build, _each),
     "pydantic-ai": _Format(pydantic_ai.detect, pydantic_ai.build),
