@@ -309,9 +309,20 @@ def test_empty_signed_reasoning_stays_only_in_the_current_turn() -> None:
 @pytest.mark.parametrize(
     ("call", "model", "stays"),
     [
-        (ToolCallPart(call_id="srvtoolu_1", name="web_search", args={}, provider_executed=True), "anthropic", True),
-        (ToolCallPart(call_id="srvtoolu_1", name="web_search", args={}, provider_executed=True), "openai", False),
-        (ToolCallPart(call_id="ws_1", name="web_search", args={}, provider_executed=True), "openai-responses", True),
+        (
+            ToolCallPart(
+                call_id="ws_1", name="search", args={}, provider_executed=True, provider_data={"provider": "openai"}
+            ),
+            "openai-responses",
+            True,
+        ),
+        (
+            ToolCallPart(
+                call_id="ws_1", name="search", args={}, provider_executed=True, provider_data={"provider": "openai"}
+            ),
+            "anthropic",
+            False,
+        ),
         (
             ToolCallPart(
                 call_id="1", name="code", args={}, provider_executed=True, provider_data={"provider": "google-gla"}

@@ -285,28 +285,42 @@ class ToolCallFilter(Processor[Any]):
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
         """Remove the calls."""
         _, units = split(args.prompt, args.message_list, lambda message: 0)
-        # Identify calls by unit and id, since some models use the same ids in each run.
         calls = [
-            (unit, part.call_id)
+            (id(unit), part.call_id)
             for unit in units
             if not unit.fixed
             for message in unit.messages
             for part in message.parts
             if isinstance(part, ToolCallPart) and (self._exclude is None or part.name in self._exclude)
         ]
-        kept: dict[int, list[PromptPart]] = {}
-        for unit, call_id in calls[: max(len(calls) - self._keep_recent, 0)]:
-            for message in unit.messages:
-                parts = kept.get(id(message), message.parts)
-                kept[id(message)] = [
-                    part
-                    for part in parts
-                    if not (isinstance(part, ToolCallPart | ToolResultPart) and part.call_id == call_id)
-                ]
-        if not kept:
-            return None
-        messages = [
-            replace(message, parts=kept[id(message)]) if id(message) in kept else message for message in args.prompt
-        ]
-        # Providers refuse a message that has neither text nor calls.
-        return Prompt(messages=[m for m in messages if not all(isinstance(part, ReasoningPart) for part in m.parts)])
+        # Identify calls by unit and id, since some models use the same ids in each run.
+        removed = set(calls[: max(len(calls) - self._keep_recent, 0)])
+        parts = {
+            id(part)
+            for unit in units
+            for message in unit.messages
+            for part in message.parts
+            if isinstance(part, ToolCallPart | ToolResultPart) and (id(unit), part.call_id) in removed
+        }
+        return without_parts(args.prompt, lambda part: id(part) in parts)
+
+
+def without_parts(prompt: Prompt, drop: Callable[[PromptPart], bool]) -> Prompt | None:
+    """Return the prompt without the parts that ``drop`` selects; None if it selects none.
+
+    Removes messages, too, if no parts or only reasoning are left. Their cache breakpoint moves to the message before.
+    """
+    out: list[PromptMessage] = []
+    changed = False
+    for message in prompt.messages:
+        kept = [part for part in message.parts if not drop(part)]
+        if len(kept) == len(message.parts):
+            out.append(message)
+            continue
+        changed = True
+        if all(isinstance(part, ReasoningPart) for part in kept):
+            if message.cache and out:
+                out[-1] = replace(out[-1], cache=True)
+        else:
+            out.append(replace(message, parts=kept))
+    return Prompt(messages=out) if changed else None
