@@ -47,10 +47,6 @@ class Unit:
     tokens: int = 0
 
     @property
-    def id(self) -> str | None:
-        return self.messages[0].message_id
-
-    @property
     def opens_turn(self) -> bool:
         return self.messages[0].role == "user"
 
@@ -98,10 +94,9 @@ _SETTLED = 400
 
 @dataclass(slots=True)
 class _State:
-    """State of one run: token counts by text, the window sent last, and the current answer."""
+    """State of one run: token counts by text, and the current answer."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    window: frozenset[str | None] | None = None
     said: int = 0
     text: str = ""
     cut: bool = False
@@ -118,8 +113,8 @@ class TokenLimiter(Processor[Any, _State]):
     The window is cut rarely: a conversation over the limit is cut to 70 % of the space for history, and keeps
     its beginning until it reaches the limit again, so that consecutive prompts share a prefix that the provider can
     cache. The cuts are found by replaying the conversation message by message, so every process finds the same cuts
-    without storing them. The window begins with a user message if possible. Within a run, the window of the previous
-    step stays while it fits. If memory limits history itself (``last_messages``), let it load more than the limit.
+    without storing them. The window begins with a user message if possible. If memory limits history itself
+    (``last_messages``), let it load more than the limit.
 
     Args:
         limit: Tokens of system messages and conversation; tool definitions are not counted.
@@ -175,16 +170,13 @@ class TokenLimiter(Processor[Any, _State]):
             )
         if system + sum(unit.tokens for unit in units) <= self.limit:
             return None
-        window = [unit for unit in units if unit.fixed or unit.id in (state.window or ())]
-        if state.window is None or system + sum(unit.tokens for unit in window) > self.limit:
-            window, total = list[Unit](), system
-            for unit in units:
-                window.append(unit)
-                total += unit.tokens
-                if total > self.limit:
-                    window = self._cut(system, window)
-                    total = system + sum(unit.tokens for unit in window)
-        state.window = frozenset(unit.id for unit in window if not unit.fixed)
+        window, total = list[Unit](), system
+        for unit in units:
+            window.append(unit)
+            total += unit.tokens
+            if total > self.limit:
+                window = self._cut(system, window)
+                total = system + sum(unit.tokens for unit in window)
         kept = [message for unit in window for message in unit.messages]
         return Prompt(messages=[*(message for message in args.prompt if message.role == "system"), *kept])
 

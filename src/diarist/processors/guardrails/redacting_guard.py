@@ -161,7 +161,9 @@ class RedactingGuard(Guard):
         """Redact the finished messages again, since other processors may have changed them."""
         if not self.on_output or self.strategy == "warn":
             return None
-        return self.stream(args, "output").redact_messages(args.messages)
+        stream = self.stream(args, "output")
+        redacted = [stream.redact_message(message) for message in args.messages]
+        return redacted if any(new is not old for new, old in zip(redacted, args.messages, strict=True)) else None
 
     def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: Where, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
