@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from diarist.checks import one_of, text_list, texts
+from diarist.checks import one_of, text_list
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs
@@ -47,7 +47,6 @@ class RegexFilter(RedactingGuard):
         Agent(model="openai/gpt-5-mini", input_processors=[guard], output_processors=[guard])
     """
 
-    strategies = ("block", "redact", "warn")
     data_type = ""
     edits_in_place = False
 
@@ -59,7 +58,6 @@ class RegexFilter(RedactingGuard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        texts("RegexFilter", replacement=self.replacement)
         for phase in text_list("RegexFilter", "phases", self.phases):
             one_of("RegexFilter", "phases", phase, ("input", "output"))
         self.on_output = "output" in self.phases

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
-from diarist.checks import function, texts
+from diarist.checks import function
 from diarist.chunks import Chunk, ModelFinish, TextDelta
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
@@ -227,6 +227,5 @@ def make_classifier(
     """
     if model is not None and classifier is not None:
         raise ConfigError(f"{owner}: give model or classifier, not both")
-    texts(owner, instructions=of_model.get("instructions", ""))
     function(owner, "classifier", classifier)
     return classifier if model is None else ModelClassifier(model, **of_model)

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from diarist.checks import flags, one_of, whole
+from diarist.checks import flags, one_of, texts, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
@@ -35,18 +36,18 @@ Where = Literal["input", "output", "tool-result"]
 
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
+_types_of = cache(get_type_hints)
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Guard(Processor[Any], ABC):
-    """A guardrail; its fields are its options.
+    """A guardrail; its fields are its options. Options of type bool, str and Literal are checked by their type.
 
     Attributes:
-        strategies: The allowed values of ``strategy``.
         data_type: Type of the data chunk that ``warn`` sends.
         asks: The model or function that judges texts. A model that the guard created is closed with it.
     """
 
-    strategies: ClassVar[tuple[str, ...]]
     data_type: ClassVar[str]
     last_message_only = False
     strategy: Any
@@ -54,9 +55,13 @@ class Guard(Processor[Any], ABC):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        one_of(name, "strategy", self.strategy, self.strategies)
-        one_of(name, "on_error", self.on_error, ("fail", "continue"))
-        flags(name, last_message_only=self.last_message_only)
+        for option, kind in _types_of(type(self)).items():
+            if kind is bool:
+                flags(name, **{option: getattr(self, option)})
+            elif kind is str:
+                texts(name, **{option: getattr(self, option)})
+            elif get_origin(kind) is Literal:
+                one_of(name, option, getattr(self, option), get_args(kind))
 
     async def close(self) -> None:
         if isinstance(self.asks, AsksModel):
@@ -144,12 +149,10 @@ class InputGuard(Guard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        flags(name, run_in_parallel=self.run_in_parallel)
         if self.run_in_parallel and self.strategy in _EDITING:
             raise ConfigError(
-                f"{name}: strategy {self.strategy!r} cannot be combined with run_in_parallel, because the model has "
-                "been called already; use 'block' or 'warn'"
+                f"{type(self).__name__}: strategy {self.strategy!r} cannot be combined with run_in_parallel, because "
+                "the model has been called already; use 'block' or 'warn'"
             )
 
     @abstractmethod
@@ -214,7 +217,6 @@ class StreamGuard(InputGuard):
         super().__post_init__()
         name = type(self).__name__
         check_span(name, self.span_chars)
-        flags(name, include_reasoning=self.include_reasoning)
         whole(name, "chunk_window", self.chunk_window, least=0)
 
     def create_state(self) -> HeldOutput:

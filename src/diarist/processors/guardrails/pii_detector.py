@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from anyio import to_thread
 
-from diarist.checks import flags, function, one_of, share, text_list, texts
+from diarist.checks import function, share, text_list
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message
 from diarist.models.base import Model
@@ -102,9 +102,6 @@ class PIIDetector(RedactingGuard):
         if self.detector is not None and self.model is not None:
             raise ConfigError(f"{name}: give model or detector, not both")
         function(name, "detector", self.detector)
-        texts(name, instructions=self.instructions)
-        flags(name, preserve_format=self.preserve_format)
-        one_of(name, "redaction_method", self.redaction_method, ("mask", "hash", "remove", "placeholder"))
         share(name, "threshold", self.threshold)
         given = self.detection_types
         wanted = DEFAULT_TYPES if given is None else text_list(name, "detection_types", given)

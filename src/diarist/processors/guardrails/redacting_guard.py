@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diarist.checks import flags
 from diarist.chunks import StepStart
 from diarist.messages import Json, Message, TextPart
 from diarist.processors.base import (
@@ -59,7 +58,6 @@ class RedactingGuard(Guard):
         on_output: False leaves everything unchanged that the run produces.
     """
 
-    strategies = ("redact", "block", "warn", "filter")
     process_data_parts = True
     span_chars: Any = field(default=400, init=False)
 
@@ -68,9 +66,7 @@ class RedactingGuard(Guard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        flags(name, tools=self.tools)
-        check_span(name, self.span_chars)
+        check_span(type(self).__name__, self.span_chars)
         self.on_output = True
         if self.asks is not None:
             self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
