@@ -139,20 +139,6 @@ def repair_tool_ids(messages: list[Message]) -> bool:
     return bool(refused)
 
 
-def strip_for_cerebras(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove all reasoning: requests to Cerebras have no field for it."""
-    if model.provider != "cerebras":
-        return None
-    return without_parts(prompt, lambda part: isinstance(part, ReasoningPart))
-
-
-def strip_foreign_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove reasoning that other providers created: Anthropic accepts only its own."""
-    if not _is_anthropic(model):
-        return None
-    return without_parts(prompt, lambda part: isinstance(part, ReasoningPart) and not _is_own(part, model))
-
-
 def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove calls and results of tools that another provider ran, such as a web search.
 
@@ -189,13 +175,6 @@ def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
     return None if earlier is None else Prompt(messages=[*earlier.messages, *prompt.messages[turn:]])
 
 
-def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove reasoning that another provider signed: the provider that is called would refuse or misread it."""
-    return without_parts(
-        prompt, lambda part: isinstance(part, ReasoningPart) and bool(part.signature) and not _is_own(part, model)
-    )
-
-
 def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove OpenAI's item ids from texts and calls without their reasoning: OpenAI refuses such ids."""
     if _family(model.provider) != "openai":
@@ -216,6 +195,15 @@ def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
     return Prompt(messages=messages) if changed else None
 
 
+def _reasoning_rule(name: str, is_refused: Callable[[ReasoningPart, Model], bool]) -> CompatRule:
+    """Return a rule that removes the reasoning that a model's provider refuses."""
+
+    def strip(prompt: Prompt, model: Model) -> Prompt | None:
+        return without_parts(prompt, lambda part: isinstance(part, ReasoningPart) and is_refused(part, model))
+
+    return CompatRule(name=name, apply_to_prompt=strip)
+
+
 BUILT_IN_RULES = (
     CompatRule(
         name="anthropic-tool-id-format",
@@ -225,11 +213,19 @@ BUILT_IN_RULES = (
         ),
         fix=repair_tool_ids,
     ),
-    CompatRule(name="cerebras-strip-reasoning-content", apply_to_prompt=strip_for_cerebras),
-    CompatRule(name="anthropic-strip-foreign-reasoning-content", apply_to_prompt=strip_foreign_for_anthropic),
+    # Requests to Cerebras have no field for reasoning.
+    _reasoning_rule("cerebras-strip-reasoning-content", lambda part, model: model.provider == "cerebras"),
+    # Anthropic accepts only its own.
+    _reasoning_rule(
+        "anthropic-strip-foreign-reasoning-content",
+        lambda part, model: _is_anthropic(model) and not _is_own(part, model),
+    ),
     CompatRule(name="strip-foreign-provider-tools", apply_to_prompt=strip_foreign_provider_tools),
     CompatRule(name="anthropic-strip-empty-signed-reasoning-content", apply_to_prompt=strip_empty_for_anthropic),
-    CompatRule(name="strip-foreign-signed-reasoning", apply_to_prompt=strip_foreign_signatures),
+    # The provider that is called would refuse or misread what another one signed.
+    _reasoning_rule(
+        "strip-foreign-signed-reasoning", lambda part, model: bool(part.signature) and not _is_own(part, model)
+    ),
     CompatRule(name="openai-drop-orphaned-item-ids", apply_to_prompt=drop_orphaned_item_ids),
 )
 """The built-in rules, in the order in which they run. The last one checks for reasoning that the others may remove."""
