@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, cast
@@ -227,14 +228,11 @@ def presidio(*, entities: Sequence[str] | None = None, language: str = "en", ana
     """
     if analyzer is None and find_spec("presidio_analyzer") is None:
         raise ConfigError("presidio() needs a package: pip install 'diarist[pii]', or pass analyzer=")
-    engine = analyzer
+    engine = cache(lambda: analyzer or import_module("presidio_analyzer").AnalyzerEngine())
+    wanted = None if entities is None else list(entities)
 
     def analyze(text: str) -> list[Detection]:
-        nonlocal engine
-        if engine is None:
-            engine = import_module("presidio_analyzer").AnalyzerEngine()
-        wanted = None if entities is None else list(entities)
-        found: list[Any] = engine.analyze(text=text, entities=wanted, language=language)
+        found: list[Any] = engine().analyze(text=text, entities=wanted, language=language)
         return [
             Detection(str(item.entity_type).lower().replace("_", "-"), text[item.start : item.end], float(item.score))
             for item in found
