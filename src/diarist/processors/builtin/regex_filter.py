@@ -15,9 +15,6 @@ from diarist.processors.guardrails.redacting_guard import RedactingGuard
 from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look
 
-Strategy = Literal["block", "redact", "warn"]
-Phase = Literal["input", "output"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RegexFilter(RedactingGuard):
@@ -52,9 +49,9 @@ class RegexFilter(RedactingGuard):
 
     presets: Sequence[str] = field(default=("pii", "secrets", "urls"), kw_only=False)
     patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]] = ()
-    strategy: Strategy = "redact"
+    strategy: Literal["block", "redact", "warn"] = "redact"
     replacement: str = "[{label}]"
-    phases: Sequence[Phase] = ("input", "output")
+    phases: Sequence[Literal["input", "output"]] = ("input", "output")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,8 +25,6 @@ from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.streaming_redaction import Look, Redactor, Span
 
-RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
-
 
 @dataclass(frozen=True, slots=True)
 class Detection:
@@ -86,7 +84,7 @@ class PIIDetector(RedactingGuard):
     edits_in_place = False
 
     detection_types: Sequence[str] | None = field(default=None, kw_only=False)
-    redaction_method: RedactionMethod = "mask"
+    redaction_method: Literal["mask", "hash", "remove", "placeholder"] = "mask"
     preserve_format: bool = True
     salt: str | bytes | None = None
     detector: Detect | None = None
