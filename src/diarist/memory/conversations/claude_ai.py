@@ -12,7 +12,7 @@ from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, path_to, read_role
 from diarist.memory.conversations.content import ContentReader
 from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of, numbered
-from diarist.messages import Json, Message, Part, TextPart
+from diarist.messages import Json, Part, TextPart
 
 
 def detect(file: JsonFile) -> bool:
@@ -43,19 +43,12 @@ def _add(message: dict[str, Json], builder: Builder) -> None:
     role = read_role(message.get("sender"))
     reader = ContentReader(builder)
     moment, key = builder.time_of(message), str(message.get("uuid") or builder.where)
-    added: Message | None = None
     # A call and its result stand in one message. The call must be known before the result can be added to it.
     for block in as_list(message.get("content")) or [message.get("text")]:
         parts = reader.parts(block if isinstance(block, str) else [block])
-        if added is not None:
-            builder.extend(added, parts)
-        elif parts:
-            added = builder.add(role, parts, key=key, created_at=moment)
-    files = _files(message)
-    if added is not None:
-        builder.extend(added, files)
-    else:
-        builder.add(role, files, key=key, created_at=moment)
+        if parts:
+            builder.append(role, parts, key=key, created_at=moment)
+    builder.append(role, _files(message), key=key, created_at=moment)
 
 
 def _files(message: dict[str, Json]) -> list[Part]:

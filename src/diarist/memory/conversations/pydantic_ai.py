@@ -10,7 +10,7 @@ from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import FILES, ContentReader
 from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
-from diarist.messages import Json, Message, TextPart, ToolState
+from diarist.messages import Json, TextPart, ToolState
 
 _OUTCOMES: dict[str, ToolState] = {"failed": "error", "retried": "error", "denied": "denied", "interrupted": "error"}
 
@@ -57,16 +57,13 @@ def _add_request_part(part: dict[str, Json], key: str, reader: ContentReader, bu
 def _add_response(
     message: dict[str, Json], values: list[dict[str, Json]], key: str, reader: ContentReader, builder: Builder
 ) -> None:
-    added: Message | None = None
+    moment = builder.time_of(message)
     for value in values:
         if value.get("part_kind") == "builtin-tool-return":  # its call stands before it, in the same message
             _answer(value, builder)
             continue
-        parts = reader.parts([_block(value)])
-        if added is not None:
-            builder.extend(added, parts)
-        elif parts:
-            added = builder.add("assistant", parts, key=key, created_at=builder.time_of(message))
+        if parts := reader.parts([_block(value)]):
+            builder.append("assistant", parts, key=key, created_at=moment)
 
 
 def _answer(part: dict[str, Json], builder: Builder) -> None:
