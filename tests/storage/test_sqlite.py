@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -78,6 +79,12 @@ async def test_default_file_lies_in_the_working_directory_of_construction(
 @pytest.mark.parametrize("path", [":memory:", "", "file::memory:?cache=shared"])
 def test_memory_is_refused_with_a_hint(path: str) -> None:
     with pytest.raises(ConfigError, match="InMemoryStorage"):
+        SQLiteStorage(path)
+
+
+@pytest.mark.parametrize("path", ["sqlite:///memory.db", "sqlite+aiosqlite:///memory.db", None, 5])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(ConfigError, match=f"such as 'memory.db', not {re.escape(repr(path))};"):
         SQLiteStorage(path)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import orjson
 
-from diarist.checks import not_negative, positive, text_list, whole
+from diarist.checks import not_negative, positive, text_or_texts, whole
 from diarist.chunks import Chunk
 from diarist.messages import Json, Prompt
 from diarist.tools import ToolDefinition
@@ -62,8 +62,7 @@ class ModelSettings:
             if (value := getattr(self, name)) is not None:
                 check("ModelSettings", name, value)
         if self.stop is not None:
-            stop = (self.stop,) if isinstance(self.stop, str) else text_list("ModelSettings", "stop", self.stop)
-            object.__setattr__(self, "stop", stop)
+            object.__setattr__(self, "stop", text_or_texts("ModelSettings", "stop", self.stop))
 
     def over(self, defaults: ModelSettings | None) -> ModelSettings:
         """Return these settings, with ``defaults`` for those that are None."""

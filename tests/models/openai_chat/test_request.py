@@ -313,7 +313,7 @@ def test_one_text_or_several_end_the_answer(stop: Any) -> None:
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ({"stop": 5}, "stop must be a list of texts, not 5"),
+        ({"stop": 5}, "stop must be a text or a list of texts, not 5"),
         ({"temperature": "0.7"}, "temperature must be a number, not '0.7'"),
         ({"top_p": -1}, "top_p must not be negative, not -1"),
         ({"max_output_tokens": "500"}, "max_output_tokens must be a whole number from 1 on, not '500'"),
