@@ -88,6 +88,18 @@ async def test_a_call_that_gives_up_does_not_hold_up_those_behind_it(storage: St
     assert (await first).text == (await third).text == "Noted."
 
 
+async def test_a_stream_that_was_left_open_is_named_as_a_reason(storage: Storage) -> None:
+    agent = Agent(model=ScriptedModel(["word "] * 50, "Next."), memory=Memory(storage=storage, thread_wait=0))
+    stream = agent.stream("one", thread="t")
+    async for chunk in stream:
+        if chunk.type == "text-delta":
+            break
+    with pytest.raises(ThreadBusyError, match="not read to its end runs until you close it"):
+        await agent.generate("two", thread="t")
+    await stream.close()
+    assert (await agent.generate("two", thread="t")).text == "Next."
+
+
 @both
 async def test_different_threads_do_not_wait_for_each_other(storage: Storage, make: MakeMemory) -> None:
     arrived = asyncio.Barrier(3)

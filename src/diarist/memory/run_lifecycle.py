@@ -90,7 +90,8 @@ async def _begin_once_free(
                 raise ThreadBusyError(
                     f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
                     f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat); if that "
-                    "run itself makes this call, as in a tool, use another thread or read_only=True"
+                    "run itself makes this call, as in a tool, use another thread or read_only=True; a stream that is "
+                    "not read to its end runs until you close it, so use it with 'async with'"
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)
