@@ -246,6 +246,9 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
     [
         ({"max_step": 3}, "unknown options \\['max_step'\\]; did you mean 'max_steps'\\?; known: thread, "),
         ({"thread_id": "t"}, "did you mean 'thread'\\?"),
+        ({"session_id": "t"}, "did you mean 'thread'\\?"),
+        ({"user_id": "ada"}, "did you mean 'resource'\\?"),
+        ({"instructions": "Be brief."}, "unknown options \\['instructions'\\]; write Agent\\(instructions=...\\)"),
         (
             {"temperature": 0},
             "unknown options \\['temperature'\\]; write model_settings=ModelSettings\\(temperature=...\\)",

@@ -270,8 +270,10 @@ def file_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of the file. Raises ConfigError for an in-memory database and for a URL."""
     text = os.fspath(path) if isinstance(cast(object, path), str | os.PathLike) else ""
     if not text or ":memory:" in text or "://" in text:
+        scheme, is_url, _ = text.partition("://")
+        given = f"'{scheme}://…'" if is_url else repr(path)  # a URL may hold a password
         raise ConfigError(
-            f"SQLite needs the path of a file, such as 'memory.db', not {path!r}; to keep data in memory, use "
+            f"SQLite needs the path of a file, such as 'memory.db', not {given}; to keep data in memory, use "
             "InMemoryStorage()"
         )
     return Path(path).expanduser().absolute()
