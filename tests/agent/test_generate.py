@@ -274,6 +274,7 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"prepare_step": {"tool_choice": "none"}}, "prepare_step must be a function"),
         ({"on_finish": "a"}, "on_finish must be a function, not 'a'"),
         ({"processors": UnicodeNormalizer()}, "processors must be a list of processors"),
+        ({"processors": UnicodeNormalizer}, r"list of processors, such as \[UnicodeNormalizer\(\)\], not a class"),
         ({"thread": ""}, "thread: the id is empty"),
         ({"thread": 5}, "thread must be an id, a ThreadRef or a Thread, not 5"),
         ({"thread": ThreadRef(id=5)}, "thread must be an id"),  # pyright: ignore[reportArgumentType]

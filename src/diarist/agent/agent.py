@@ -389,6 +389,8 @@ def _processors(name: str, options: CallOptions) -> list[Any]:
     given: Any = options.get(name, ())
     if isinstance(given, Processor):
         raise ConfigError(f"{name} must be a list of processors; put the processor {given.id!r} into a list: [...]")
+    if isinstance(given, type):
+        raise ConfigError(f"{name} must be a list of processors, such as [{given.__name__}()], not a class")
     made: Any = given(dict(options.get("request_context", {}))) if callable(given) else given
     if not isinstance(made, list | tuple):
         raise ConfigError(f"{name} must be a list of processors, not {type(made).__name__}")
