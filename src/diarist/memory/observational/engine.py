@@ -362,8 +362,7 @@ class RunMemory:
             units = window.fresh(pinned)
             if not everything:
                 units = select_rows(window.rows, units, limits)
-            least, refused = limits.least_batch_tokens, window.stored.observer_failures.refused
-            batches = split_batches(units, limits.batch_tokens, window.run_id, least=least, refused=refused)
+            batches = split_batches(units, limits.batch_tokens, window.run_id, least=limits.least_batch_tokens)
             for number, rows in enumerate(batches):
                 unnoted = {row.id for row in window.rows} - window.facts.noted
                 if not unnoted.issuperset([row.id for row in rows]):

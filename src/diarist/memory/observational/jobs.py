@@ -21,7 +21,6 @@ from diarist.memory.observational.decide import Limits, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.message_units import (
-    is_suspect,
     observable_units,
     split_at_chunks,
     split_batches,
@@ -113,7 +112,7 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
         raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
         ensure_counted(raw, diary.counter)
         partial = False
-        for batch in _worth_a_call(raw, job, diary.limits, run_id, log):
+        for batch in _worth_a_call(raw, job, diary.limits, log):
             sources = sources_of(batch, raw, coverage, job.thread_id)
             own = batch[0].run_id == run_id
             result = await observe(
@@ -145,28 +144,17 @@ async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
         raise_if_away(await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True))
 
 
-def _worth_a_call(
-    rows: list[Message], job: Job, limits: Limits, run_id: str | None, log: ObservationLog
-) -> list[list[Message]]:
+def _worth_a_call(rows: list[Message], job: Job, limits: Limits, log: ObservationLog) -> list[list[Message]]:
     """Return batches of rows, one per call of the Observer. Leaves out the newest ones that are still too small.
 
-    Keeps small batches before a buffered chunk, and those that were split after refusals, since they cannot grow.
+    Keeps small batches before a buffered chunk, since they cannot grow.
     """
     waiting = Coverage(log.buffered, job.thread_id)
     pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
-    least, refused = limits.least_batch_tokens, log.observer_failures.refused
-    calls = [
-        batch
-        for piece in pieces
-        for batch in split_batches(piece, limits.batch_tokens, run_id, least=least, refused=refused)
-    ]
+    least = limits.least_batch_tokens
+    calls = [batch for piece in pieces for batch in split_batches(piece, limits.batch_tokens, job.run_id, least=least)]
     newest_chunk = waiting.ranges[-1][0] if waiting.ranges else 0
-
-    def may_grow(batch: list[Message]) -> bool:
-        small = tokens_of(batch) < least and seq_of(batch[0]) > newest_chunk
-        return small and not is_suspect(batch, refused)
-
-    while calls and may_grow(calls[-1]):
+    while calls and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
         calls.pop()
     return calls
 
@@ -213,7 +201,7 @@ def pack_threads(threads: Sequence[Unobserved], log: ObservationLog, limit: int,
     """Return the batches of the threads, as ``split_batches`` makes them, with the sources of each thread."""
     units = [unit for thread in threads for unit in thread.units]
     batches: list[Batch] = []
-    for rows in split_batches(units, limit, None, least=least, refused=log.observer_failures.refused):
+    for rows in split_batches(units, limit, None, least=least):
         ids = {row.id for row in rows}
         sources = [
             sources_of([row for row in raw if row.id in ids], raw, Coverage(log.entries, thread_id), thread_id)

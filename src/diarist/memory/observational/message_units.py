@@ -1,16 +1,11 @@
 """Units: raw rows that must stay together, such as a tool call and its result. Selection of the units for the Observer,
 and their batches. Pure.
-
-If the Observer's model refuses a batch again and again, the batch is halved to find the refused messages; these are
-then skipped, so that observation goes on. The log stores the sources of refused calls, so all processes narrow a batch
-the same way, and refusals in one thread of a resource do not affect the others.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, chain, groupby, islice
 
 from diarist.counting import message_tokens
@@ -18,11 +13,6 @@ from diarist.memory.observational.decide import OVERSHOOT, Limits
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, ToolPart
-from diarist.storage.records import ObservationLog, Source
-
-PATIENCE = 3
-"""Number of refusals after which a batch is first halved; each further refusal halves it again. Also the number of
-refusals after which a single unit is given up."""
 
 
 def tokens_of(rows: Iterable[Message]) -> int:
@@ -200,12 +190,7 @@ def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> li
 
 
 def split_batches(
-    units: Sequence[Sequence[Message]],
-    limit: int,
-    run_id: str | None,
-    *,
-    least: float = 0,
-    refused: Sequence[Source] = (),
+    units: Sequence[Sequence[Message]], limit: int, run_id: str | None, *, least: float = 0
 ) -> list[list[Message]]:
     """Split units into batches of about ``limit`` tokens, one per call of the Observer.
 
@@ -214,9 +199,8 @@ def split_batches(
     Args:
         run_id: A run that may still be discarded; its rows never share a batch with others.
         least: Batches with fewer tokens are joined with the batch before or after.
-        refused: Refused sources; batches that were refused too often are halved.
     """
-    batches: list[list[Sequence[Message]]] = []
+    batches: list[list[Message]] = []
     sizes: list[int] = []
     owner = False
     for unit in units:
@@ -228,54 +212,9 @@ def split_batches(
                 batches.append([])
                 sizes.append(0)
                 owner = own
-            batches[-1].append(piece)
+            batches[-1] += piece
             sizes[-1] += size
-    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1][-1].run_id == run_id) is owner:
+    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1].run_id == run_id) is owner:
         rest = batches.pop()
         batches[-1] += rest
-    return [list(chain.from_iterable(part)) for batch in batches for part in _narrow(batch, refused)]
-
-
-# --- refused messages ----------------------------------------------------------------------------------------
-
-
-def _narrow(units: Sequence[Sequence[Message]], refused: Sequence[Source]) -> list[list[Sequence[Message]]]:
-    """Split a batch into pieces, in order: each group of units that was refused too often is halved.
-
-    Without refusals, there is only one piece.
-    """
-    pieces: list[list[Sequence[Message]]] = []
-    for among, group in groupby(units, key=lambda unit: _too_often(unit, refused)):
-        together = list(group)
-        half = (len(together) + 1) // 2 if among else len(together)
-        pieces += [part for part in (together[:half], together[half:]) if part]
-    return pieces
-
-
-def is_suspect(rows: Sequence[Message], refused: Sequence[Source]) -> bool:
-    """Return True if these rows were refused too often, so that the batch was made smaller."""
-    return bool(_too_often(rows, refused))
-
-
-def is_given_up(rows: Sequence[Message], sources: Sequence[Source], refused: Sequence[Source]) -> bool:
-    """Return True if these rows are a single unit that was refused too often when it was sent alone."""
-    return is_unit(rows) and all(refused.count(source) >= PATIENCE for source in sources)
-
-
-def without_covered(log: ObservationLog) -> ObservationLog:
-    """Drop the refusals of rows that the log now covers."""
-    refused = log.observer_failures.refused
-    covered = {thread_id: Coverage(log.entries, thread_id) for thread_id in {source.thread_id for source in refused}}
-    left = tuple(s for s in refused if not covered[s.thread_id].covers(s.first_seq, s.last_seq))
-    return log if left == refused else replace(log, observer_failures=replace(log.observer_failures, refused=left))
-
-
-def _too_often(unit: Sequence[Message], refused: Sequence[Source]) -> tuple[int, ...]:
-    """Return the indexes of the refusals that include a unit; empty if there are fewer than ``PATIENCE``."""
-    thread_id, first, last = unit[0].thread_id, seq_of(unit[0]), seq_of(unit[-1])
-    among = tuple(
-        place
-        for place, source in enumerate(refused)
-        if source.thread_id == thread_id and source.first_seq <= last and first <= source.last_seq
-    )
-    return among if len(among) >= PATIENCE else ()
+    return batches
