@@ -44,12 +44,12 @@ def test_numbers_are_shares_or_tokens() -> None:
     [
         ({"message_tokens": 0}, "message_tokens"),
         ({"message_tokens": True}, "message_tokens"),
-        ({"message_tokens": 0.5}, "^message_tokens must be a whole number, not 0.5"),
-        ({"message_tokens": "300"}, "message_tokens must be a number, not '300'"),
+        ({"message_tokens": 0.5}, "^message_tokens must be a whole number from 1 on, not 0.5"),
+        ({"message_tokens": "300"}, "message_tokens must be a whole number from 1 on, not '300'"),
         ({"buffer_tokens": "300"}, "buffer_tokens must be a number"),
         ({"buffer_activation": "0.5"}, "buffer_activation must be a number"),
         ({"block_after": None}, "block_after must be a number, not None"),
-        ({"previous_observer_tokens": "1"}, "previous_observer_tokens must be a number"),
+        ({"previous_observer_tokens": "1"}, "previous_observer_tokens must be a whole number"),
         ({"buffer_tokens": 30_000}, "buffer_tokens"),
         ({"buffer_tokens": 0}, "buffer_tokens"),
         ({"buffer_tokens": True}, "buffer_tokens"),
@@ -72,7 +72,7 @@ def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> Non
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), pytest.param(10**400, id="huge")])
-@pytest.mark.parametrize("name", ["message_tokens", "buffer_tokens", "buffer_activation", "block_after"])
+@pytest.mark.parametrize("name", ["buffer_tokens", "buffer_activation", "block_after"])
 def test_numbers_are_finite(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"^{name} must be a finite number, not "):
         ObservationConfig(**{name: value})  # type: ignore[arg-type]
