@@ -12,7 +12,7 @@ from diarist.memory.observational.log.coverage import join_sources
 from diarist.memory.observational.log.transitions import cycle_id, replaced_by
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
-OVERSHOOT = 0.95
+_OVERSHOOT = 0.95
 """How far below ``retained_tokens`` the raw rows may come, as a share of it."""
 _LEAST_LEFT = 1_000
 _LOG_AFTER_REFLECTION = 0.6
@@ -221,7 +221,7 @@ def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *,
 
     if over is not None and leaves_enough(over):
         overshoot = sums[over - 1] - excess
-        if message_tokens >= limits.block_tokens or overshoot <= OVERSHOOT * limits.retained_tokens:
+        if message_tokens >= limits.block_tokens or overshoot <= _OVERSHOOT * limits.retained_tokens:
             return over
     if under and leaves_enough(under):
         return under

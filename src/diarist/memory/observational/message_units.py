@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby, islice
 
 from diarist.counting import message_tokens
-from diarist.memory.observational.decide import OVERSHOOT, Limits
+from diarist.memory.observational.decide import Limits
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, ToolPart
@@ -142,37 +142,11 @@ def newest_half(rows: Sequence[Message], pinned: Collection[str], *, halvings: i
 # --- selection and batches ---------------------------------------------------------------------------------
 
 
-def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limits: Limits) -> list[list[Message]]:
-    """Return the oldest units that bring the raw rows down to ``retained_tokens``; all units if they are too few.
-
-    The remaining rows should begin with a user message. So the rest of a turn is included if it is small (at most 0.95
-    of ``retained_tokens``). Otherwise the whole turn is left out, if the rows still get below their threshold; if not,
-    the turn is split.
-    """
-    if not units:
-        return []
-    total = tokens_of(raw)
-    need = total - limits.retained_tokens
-    sums = list(accumulate(tokens_of(unit) for unit in units))
-    enough = next((count for count, size in enumerate(sums, start=1) if size >= need), len(units))
-    taken: set[str] = set()
-    first = 0
-    clean: list[bool] = []  # for each number of units taken: the first remaining row is a user message, or none remains
-    for unit in units:
-        taken |= {row.id for row in unit}
-        while first < len(raw) and raw[first].id in taken:
-            first += 1
-        clean.append(first == len(raw) or raw[first].role == "user")
-    for count in range(enough, len(units) + 1):
-        if sums[count - 1] - need > OVERSHOOT * limits.retained_tokens:
-            break
-        if clean[count - 1]:
-            return [list(unit) for unit in units[:count]]
-    for count in range(enough - 1, 0, -1):
-        below = total - sums[count - 1] < limits.message_tokens
-        if clean[count - 1] and below and sums[count - 1] >= limits.least_tokens:
-            return [list(unit) for unit in units[:count]]
-    return [list(unit) for unit in units[:enough]]
+def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limits: Limits) -> list[Sequence[Message]]:
+    """Return the oldest units that bring the raw rows down to ``retained_tokens``; all units if they are too few."""
+    need = tokens_of(raw) - limits.retained_tokens
+    sums = accumulate(tokens_of(unit) for unit in units)
+    return list(units[: next((count for count, size in enumerate(sums, start=1) if size >= need), len(units))])
 
 
 def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> list[list[Sequence[Message]]]:
