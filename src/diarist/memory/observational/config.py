@@ -32,7 +32,6 @@ logger = logging.getLogger("diarist")
 
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000
-_UNBUFFERED_LEAST_TOKENS = 1_000
 _ENDLESS = 1e300  # multiples of smaller numbers stay finite
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -127,12 +126,6 @@ class ObservationConfig:
         return round(self.message_tokens * (1 - self.buffer_activation))
 
     @property
-    def block_tokens(self) -> int:
-        """Tokens of raw messages at which a turn waits for the Observer: ``block_after`` as a number of tokens, or
-        ``message_tokens`` without background calls."""
-        return self.message_tokens if self.buffer_tokens is False else _absolute(self.block_after, self.message_tokens)
-
-    @property
     def batch_tokens(self) -> int:
         """Maximum tokens of one call of the Observer. An Observer that is behind can note all that is due at once."""
         if self.observer_batch_tokens is not None:
@@ -140,13 +133,6 @@ class ObservationConfig:
         if self.buffered_tokens is None:
             return _UNBUFFERED_BATCH_TOKENS
         return max(2 * self.buffered_tokens, self.message_tokens - self.retained_tokens)
-
-    @property
-    def least_tokens(self) -> float:
-        """Minimum observable tokens for which a run calls the Observer."""
-        if self.buffered_tokens is not None:
-            return self.buffered_tokens / 2
-        return min(_UNBUFFERED_LEAST_TOKENS, self.message_tokens / 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,16 +164,6 @@ class ReflectionConfig:
         whole("", "observation_tokens", self.observation_tokens, least=1)
         share("", "buffer_activation", self.buffer_activation)
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
-
-    @property
-    def start_tokens(self) -> int:
-        """Tokens of the log at which the Reflector is called in the background."""
-        return max(1, int(self.observation_tokens * self.buffer_activation))
-
-    @property
-    def block_tokens(self) -> int:
-        """``block_after`` as a number of tokens."""
-        return _absolute(self.block_after, self.observation_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,13 +363,14 @@ def _finite(name: str, value: object) -> None:
         raise ConfigError(f"{name} must be a finite number, not {value!r}")
 
 
-def _absolute(value: float, threshold: int) -> int:
+def block_tokens(value: float, threshold: int) -> int:
+    """Return ``block_after`` as a number of tokens."""
     return round(value * threshold) if value < 2 else int(value)
 
 
 def _check_block(threshold_name: str, threshold: int, value: float) -> None:
     _finite("block_after", value)
-    if _absolute(value, threshold) <= threshold:
+    if block_tokens(value, threshold) <= threshold:
         raise ConfigError(
             f"block_after must lie above {threshold_name} ({threshold:,}): a multiple between 1 and 2, "
             f"or a number of tokens; not {value!r}"
