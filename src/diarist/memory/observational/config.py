@@ -337,6 +337,7 @@ def check_overrides(overrides: Mapping[str, Json]) -> None:
         if name in ("message_tokens", "observation_tokens"):
             whole("", name, value, least=1, most=LARGEST)
         else:
+            _finite(name, value)
             positive("", name, value)
 
 
