@@ -32,9 +32,8 @@ def build(found: JsonItem, builder: Builder) -> str:
     if mapping is None:
         raise InputError(f"{place}: a conversation must have a mapping")
     nodes = {id: node for id, value in mapping.items() if (node := as_object(value)) is not None}
-    last = chat.get("current_node")
     parents = {id: node.get("parent") for id, node in nodes.items()}
-    branch = path_to(last if last in nodes else next(reversed(nodes), None), parents)
+    branch = path_to(chat.get("current_node"), parents) or path_to(next(reversed(nodes), None), parents)
     for id in branch:
         message = as_object(nodes[id].get("message"))
         if message is not None:

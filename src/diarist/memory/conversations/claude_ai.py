@@ -25,9 +25,10 @@ def build(found: JsonItem, builder: Builder) -> str:
     values, place = as_list(chat.get("chat_messages")), found.where or "conversation"
     if values is None:
         raise InputError(f"{place}: a conversation must have a list chat_messages")
-    parents = {str(fields_of(value).get("uuid")): fields_of(value).get("parent_message_uuid", "") for value in values}
-    # Without parents, all messages are one branch.
-    branch = parents if "" in parents.values() else path_to(next(reversed(parents), None), parents)
+    messages = [fields_of(value) for value in values]
+    parents = {str(message.get("uuid")): message.get("parent_message_uuid") for message in messages}
+    is_tree = all("parent_message_uuid" in message for message in messages)
+    branch = path_to(next(reversed(parents), None), parents) if is_tree else list(parents)
     for item in numbered(values, place):
         with builder.reading(item.where):
             message = fields_of(item.value)

@@ -104,7 +104,9 @@ def _calls(value: dict[str, Json], builder: Builder) -> Iterator[Part]:
     calls = as_list(value.get("tool_calls") or [])
     if calls is None:
         raise InputError("tool_calls must be a list")
-    for found in [*calls, *([{"function": legacy}] if (legacy := value.get("function_call")) else [])]:
+    if legacy := value.get("function_call"):
+        calls = [*calls, {"function": legacy}]
+    for found in calls:
         call = fields_of(found)
         function = as_object(call.get("function")) or as_object(call.get("custom")) or call
         arguments = next((function[key] for key in ("arguments", "input", "args") if key in function), None)
