@@ -262,11 +262,11 @@ class Threads:
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
             await self._forgetting.finished(found)
-            (*_, row) = [None, *await self._forgetting.rows_with(found.id, {to})]
-            if row is None:
+            rows = await self._forgetting.rows_with(found.id, {to})
+            if not rows:
                 raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
-            gone = await self._branches.move(run, seq_of(row))
-            return next(iter(await self._branches.list(found.id))) if gone else None
+            gone = await self._branches.move(run, seq_of(rows[0]))
+            return (await self._branches.list(found.id))[0] if gone else None
 
     async def branches(self, thread: str, *, resource: str | None = None) -> builtins.list[Branch]:
         """Return the branches of a thread that are not active, the newest first.
@@ -291,7 +291,11 @@ class Threads:
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
             await self._forgetting.finished(found)
-            await self._branches.move(run, await self._branches.end_of(found.id, branch))
+            for inactive in await self._branches.list(found.id):
+                if inactive.id == branch:
+                    await self._branches.move(run, seq_of(inactive.messages[-1]))
+                    return
+            raise NotFoundError(f"thread {found.id!r} has no branch {branch!r} that is not active")
 
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 

@@ -79,9 +79,7 @@ class HybridSearch:
                 items.append(words[key])
                 continue
             rows = await self._index.load(near[key], resource_id)
-            if not rows:
-                await self._index.discard([near[key]])
-            elif self._wanted.takes(rows[0]):
+            if rows and self._wanted.takes(rows[0]):
                 excerpt = shorten(" ".join(self._index.excerpt(near[key], rows[0]).split()), _EXCERPT)
                 items.append(Hit(message=rows[0], excerpt=excerpt))
         return Page(items=items, cursor=encode_cursor("ranked", start) if start < len(order) else None)

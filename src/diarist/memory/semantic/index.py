@@ -138,25 +138,23 @@ class SemanticIndex:
         return list(found.values())[:limit]
 
     async def load(self, near: NearMessage, resource_id: str, *, after: int = 0) -> list[Message]:
-        """Return the message and ``after`` following ones; nothing if it is gone or belongs to another resource."""
+        """Return the message and ``after`` following ones. If it is gone, remove its vectors and return nothing.
+
+        Returns nothing for a message of another resource either; its vectors stay.
+        """
         rows = await self._storage.list_messages(near.thread_id, after=near.seq - 1, limit=1 + after)
-        if not rows or rows[0].id != near.message_id or rows[0].resource_id != resource_id:
-            return []
-        return rows
+        if rows and rows[0].id == near.message_id and rows[0].resource_id == resource_id:
+            return rows
+        try:
+            await inner_cancel_as_error(self._drop_gone(near.thread_id, [near.message_id]))
+        except Exception as error:  # any error of the user's store; the next search that finds them tries again
+            logger.warning("vectors of messages that are gone cannot be removed: %r", error)
+        return []
 
     def excerpt(self, near: NearMessage, row: Message) -> str:
         """Return the chunk of the row that was found by the search."""
         chunks = chunks_of(row, self._chunk_length)
         return chunks[near.chunk] if near.chunk < len(chunks) else row.text
-
-    async def discard(self, gone: Sequence[NearMessage]) -> None:
-        """Remove vectors of deleted messages. Never raises: the next search that finds them tries again."""
-        # Vectors of messages that exist stay, even if the store returned them for the wrong resource.
-        try:
-            for near in gone:
-                await inner_cancel_as_error(self._drop_gone(near.thread_id, [near.message_id]))
-        except Exception as error:  # any error of the user's store
-            logger.warning("vectors of messages that are gone cannot be removed: %r", error)
 
     # -- making
 

@@ -13,7 +13,7 @@ from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.message_filter import before_and_after
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
+from diarist.memory.semantic.index import MessageKey, SemanticIndex, key_of
 from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
 from diarist.messages import Message
 from diarist.processors.base import ProcessInputStepArgs, Processor
@@ -117,7 +117,6 @@ class SemanticRecallProcessor(Processor[Any]):
         )
         before, after = before_and_after(config.message_range)
         recalled: list[Recalled] = []
-        gone: list[NearMessage] = []
         for one in near:
             if len(recalled) == config.top_k:
                 break
@@ -125,7 +124,6 @@ class SemanticRecallProcessor(Processor[Any]):
                 continue
             rows = await self._index.load(one, context.resource_id, after=after)
             if not rows:
-                gone.append(one)
                 continue
             neighbours = rows[1:]
             if before:
@@ -136,7 +134,6 @@ class SemanticRecallProcessor(Processor[Any]):
             said = [row for row in neighbours if row.role in ("user", "assistant") and row.text.strip()]
             shown = [row for row in said if key_of(row) not in known]
             recalled.append(Recalled(rows[0], [*shown, rows[0]], self._index.excerpt(one, rows[0])))
-        await self._index.discard(gone)
         return recalled
 
     async def _after_end(self, context: RunContext[Any], outcome: Outcome) -> None:
