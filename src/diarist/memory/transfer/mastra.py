@@ -23,7 +23,7 @@ from diarist.memory.observational.log.coverage import as_digest, hash_row, join_
 from diarist.memory.observational.log.transitions import cycle_id
 from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
 from diarist.memory.transfer.mastra_content import read_content, read_json
-from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
+from diarist.messages import Json, Message, Part, Role, ToolPart, as_text, parse_time, too_deep
 from diarist.storage.records import Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
 
@@ -221,12 +221,7 @@ class _Database:
                 return None
             if role == "tool":
                 results: list[Part] = [part for part in parts if isinstance(part, ToolPart) and part.state != "call"]
-                texts = [part.text for part in parts if isinstance(part, TextPart)]
-                left_out = len(parts) - len(results)
-                if texts and not results:  # texts alone are one result without a call id
-                    results.append(ToolPart(call_id="", name="", args={}, state="result", result="\n".join(texts)))
-                    left_out -= len(texts)
-                for _ in range(left_out):
+                for _ in range(len(parts) - len(results)):
                     note("parts of a tool's message that are not results, left out")
                 parts = results
             if not parts:
@@ -314,10 +309,8 @@ def _late(message: Message, before: Message | None) -> list[Part]:
     calls = {part.call_id: part for part in before.tool_parts} if before and before.role == "assistant" else {}
     late: list[Part] = []
     for result in message.tool_parts:
-        waits = next((part for part in calls.values() if part.state == "call"), None)
-        call = calls.get(result.call_id) if result.call_id else waits
+        call = calls.get(result.call_id)
         if call is None:
-            result.call_id = result.call_id or message.id
             late.append(result)
         else:
             call.result, call.state = result.result, result.state
