@@ -26,7 +26,7 @@ from diarist.memory.run_lifecycle import end_run, open_run
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
-from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
+from diarist.memory.transfer.thread_reader import all_items, thread_items
 from diarist.messages import Json, new_id, utc_now
 from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
 
@@ -165,11 +165,8 @@ class Threads:
         check_limit(limit)
         if message_ids is not None:
             check_ids("message_ids", message_ids)
-        selection = Selection(
-            ids=None if message_ids is None else frozenset(message_ids),
-            filter=MessageFilter(since=since, until=until),
-            limit=limit,
-        )
+        ids = None if message_ids is None else frozenset(message_ids)
+        wanted = MessageFilter(ids=ids, since=since, until=until)
         name = new_id("thread") if new_thread is None else new_thread
         copy = Thread(
             id=name,
@@ -182,7 +179,7 @@ class Threads:
             },
         )
         await self._forgetting.finished(found)
-        copy = await clone(self._storage, self._counter, found, copy, selection)
+        copy = await clone(self._storage, self._counter, found, copy, wanted, limit)
         self._embedding.start(copy)
         return copy
 
