@@ -113,7 +113,7 @@ class Branches:
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
         if leaves and not known.isdisjoint([message.id for message in rest]):
             # The client leaves out messages in between: it did not go back.
-            kept, leaves, is_active = places, False, True
+            kept, leaves = places, False
         rows = [place for place in kept if isinstance(place, Message)]
         last, event = rows[-1] if rows else None, None
         if found.is_unknown:
