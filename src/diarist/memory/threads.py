@@ -262,8 +262,11 @@ class Threads:
             rows = await self._forgetting.rows_with(found.id, {to})
             if not rows:
                 raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
-            gone = await self._branches.move(run, seq_of(rows[0]))
-            return (await self._branches.list(found.id))[0] if gone else None
+            (last,) = await self._storage.list_messages(found.id, limit=1, newest_first=True)
+            if not await self._branches.move(run, seq_of(rows[0])):
+                return None
+            inactive = await self._branches.list(found.id)
+            return next(branch for branch in inactive if any(row.seq == last.seq for row in branch.messages))
 
     async def branches(self, thread: str, *, resource: str | None = None) -> builtins.list[Branch]:
         """Return the branches of a thread that are not active, the newest first.
