@@ -20,9 +20,9 @@ from diarist.concurrency import being_cancelled, inner_cancel_as_error, shield_u
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.leases import acquire_lease
 from diarist.memory.rows import seq_of, threads_of
-from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_chunks, metadata_of, vector_id
+from diarist.memory.semantic.chunks import HARMLESS, chunks_of, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
-from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_messages, remove_vectors
+from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_vectors
 from diarist.messages import Message, new_id
 from diarist.models.embedders import Embedder, embed_texts
 from diarist.storage.base import Storage
@@ -241,7 +241,7 @@ class SemanticIndex:
         """Remove vectors of messages that were removed before these vectors were stored."""
         known = await self._storage.existing_ids(thread_id, ids)
         if gone := [id for id in ids if id not in known]:
-            await remove_messages(self.vectors, self._name, {"thread_id": thread_id}, gone)
+            await remove_vectors(self.vectors, thread_id=thread_id, message_ids=gone)
 
     async def close(self) -> None:
         self._ready = False
@@ -262,12 +262,12 @@ class SemanticIndex:
 
     async def _cursor(self, thread_id: str) -> int:
         """Return the number of the thread's last embedded row; 0 if there is none."""
-        record = (await self.vectors.get(self._cursors, [cursor_id(thread_id)])).get(cursor_id(thread_id))
-        return 0 if record is None else int(record.metadata["seq"])
+        found = await self.vectors.get(self._cursors, [f"thread:{thread_id}"])
+        return next((int(record.metadata["seq"]) for record in found.values()), 0)
 
     async def _save(self, thread: Thread, seq: int) -> None:
         data: Metadata = {"thread_id": thread.id, "resource_id": thread.resource_id, "seq": seq}
         # The vector has no meaning, but must be unique: index trees degenerate with equal vectors.
         angle = int.from_bytes(blake2b(thread.id.encode(), digest_size=4).digest())
         vector = [math.cos(angle), math.sin(angle)]
-        await self.vectors.upsert(self._cursors, [cursor_id(thread.id)], [vector], [data])
+        await self.vectors.upsert(self._cursors, [f"thread:{thread.id}"], [vector], [data])
