@@ -35,7 +35,7 @@ from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor, StepResult
 from diarist.processors.pipeline import PipelineRun, in_use
 from diarist.processors.setup import StepSetup
-from diarist.run_context import Outcome, RunContext
+from diarist.run_context import Outcome, RunCancelled, RunContext
 from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
@@ -122,17 +122,20 @@ class AgentRun:
         """Produce the answer, tell memory how the run ended, then call the caller's callback."""
         context, result = self.context, self.result
         leaving: BaseException | None = None  # raised last: a cancellation from outside, or an exit
-        context.cancel.attach()
         try:
-            self._last_chunk = await self._answer()
+            async with context.cancel.scope():
+                self._last_chunk = await self._answer()
             outcome: Outcome = "committed"
         except ProcessorAbort as abort:
             abort.__traceback__ = None  # its frames refer to the run: a cycle that only the garbage collector frees
             outcome, self._last_chunk = "discarded", blocked(result, abort)
+        except RunCancelled:
+            outcome = "interrupted"
+            self._cancel()
         except asyncio.CancelledError as error:
             outcome = "interrupted"
             if being_cancelled():
-                leaving = self._from_outside(error)
+                leaving = error
                 self._cancel()
             else:
                 failure = DiaristError("something that the run waited for was cancelled, though the run was not")
@@ -149,18 +152,15 @@ class AgentRun:
             self._last_chunk.payload.usage = result.usage
         if context.has_endings:
             try:
-                await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
-                await context.settled()
+                async with context.cancel.scope():
+                    await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
+                    await context.settled()
             except BaseException as error:
-                leaving = leaving or self._from_outside(error)
+                leaving = leaving or (None if isinstance(error, RunCancelled) else error)
                 if outcome == "committed" and not self._stored:  # not stored: the result must not promise an answer
                     self._cancel()
         if self.error is not None:
             leaving = await self._send_error(self.error) or leaving
-        try:
-            await context.cancel.detach()
-        except asyncio.CancelledError as error:
-            leaving = leaving or error
         if self.error is not None:
             await self._call_back("on_error", self.error)
         else:
@@ -175,7 +175,7 @@ class AgentRun:
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         self._stream = stream = StreamWriter(context, pipeline, self.queue)
         await stream.forward(Start())
-        await context.cancel.checkpoint()
+        context.cancel.check()
 
         new_input = self.approvals is None or bool(messages.input)
         guarded = messages.copy() if pipeline.has_guards and new_input else None
@@ -261,7 +261,7 @@ class AgentRun:
         setup = self.setup
         retry: ModelRetry | None = None
         while True:
-            await context.cancel.checkpoint()
+            context.cancel.check()
             attempt = StepAttempt(
                 context=context,
                 pipeline=pipeline,
@@ -385,14 +385,10 @@ class AgentRun:
             if by := getattr(failed, "processor_id", ""):
                 withheld_by = f"processor {by!r}"
         except asyncio.CancelledError as broken:
-            cancelled = self._from_outside(broken) if being_cancelled() else None
+            cancelled = broken if being_cancelled() else None
         text = f"{withheld_by} withheld the text of this error"
         self._last_chunk = ErrorChunk(payload=ErrorPayload(error=text, kind=kind))
         return cancelled
-
-    def _from_outside(self, error: BaseException) -> BaseException | None:
-        """Return the error to pass on; None for a cancellation by this run's own signal."""
-        return None if isinstance(error, asyncio.CancelledError) and self.context.cancel.take() else error
 
     async def _call_back(
         self, name: Literal["on_step_finish", "on_finish", "on_error", "on_abort"], value: Any
