@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, descri
 from diarist.message_list import SystemMessage
 from diarist.models.fallbacks import ModelEntry
 from diarist.models.output_type import OutputType
-from diarist.processors.base import Processor, StepResult
-from diarist.processors.pipeline import PipelineRun, in_use
+from diarist.processors.base import StepResult
+from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.run_context import Outcome, RunCancelled, RunContext
 from diarist.tracing import span
@@ -46,7 +46,6 @@ class AgentRun:
     """One request: ``execute()`` it, once.
 
     Attributes:
-        brought: Closable processors that were passed to the call; they are closed when it ends.
         queue: Takes the run's chunks; None if there is no reader.
         error: The exception that made the run fail.
         live: The agent's live runs: the task of each, by a future that is done when the run has ended.
@@ -61,7 +60,6 @@ class AgentRun:
     live: dict[asyncio.Future[None], asyncio.Task[Any] | None]
     name: str = "agent"
     approvals: Mapping[str, bool | str] | None = None
-    brought: Sequence[Processor[Any]] = ()
     queue: ChunkQueue | None = None
     error: Exception | None = None
 
@@ -89,8 +87,7 @@ class AgentRun:
         with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
             self.live[ended] = asyncio.current_task()
             try:
-                async with in_use(self.pipeline.closable, self.brought):
-                    await self._run()
+                await self._run()
             finally:
                 del self.live[ended]
                 ended.set_result(None)
@@ -111,10 +108,9 @@ class AgentRun:
             raise self.error
         return result
 
-    async def skip(self) -> None:
+    def skip(self) -> None:
         """Close a run that was never executed."""
-        async with in_use(self.pipeline.closable, self.brought):
-            broken_off(self.result, "cancelled")
+        broken_off(self.result, "cancelled")
         if self.queue is not None:
             self.queue.finish(AbortChunk(payload=AbortPayload(reason="never started")))
 
