@@ -30,7 +30,7 @@ or a cancellation."""
 EndCallback = Callable[[Outcome], Awaitable[None]]
 
 ApprovalCallback = Callable[[Message, Sequence[str]], Awaitable[None]]
-"""Called with a message and the ids of its approved tool calls, before the calls run."""
+"""Called with a message and the ids of its approved tool calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +192,7 @@ class RunContext(Generic[D]):
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
             was finished.
+        store_approval: Stores the approval of tool calls before they run. If it fails, they do not run.
     """
 
     run_id: str
@@ -211,9 +212,9 @@ class RunContext(Generic[D]):
     usage: Usage = field(default_factory=Usage)
     tool_names: frozenset[str] = frozenset()
     finished: set[str] = field(default_factory=set[str])
+    store_approval: ApprovalCallback | None = None
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
     _waits: list[Callable[[], Awaitable[object]]] = field(default_factory=list[Callable[[], Awaitable[object]]])
-    _approvals: list[ApprovalCallback] = field(default_factory=list[ApprovalCallback])
 
     @property
     def thread_id(self) -> str | None:
@@ -247,15 +248,6 @@ class RunContext(Generic[D]):
         """Await everything registered with ``wait_at_end``."""
         for wait in self._waits:
             await wait()
-
-    def on_approval(self, callback: ApprovalCallback) -> None:
-        """Await ``callback`` before approved tool calls run, to store the approval."""
-        self._approvals.append(callback)
-
-    async def approve(self, message: Message, call_ids: Sequence[str]) -> None:
-        """Call the ``on_approval`` callbacks for calls of ``message``. If a callback fails, the calls do not run."""
-        for callback in self._approvals:
-            await callback(message, call_ids)
 
     async def end(self, outcome: Outcome) -> None:
         """Call the ``on_end`` callbacks, each exactly once, in order."""

@@ -214,9 +214,7 @@ class PipelineRun:
         branches = [(part, case.copy()) for part in hook.parts if part is not None]
         await gather_or_cancel([self._run(part, copy) for part, copy in branches])
         outcomes = [copy.outcome() for _, copy in branches]
-        if not case.edits_messages and any(
-            copy.messages.messages != untouched.messages.messages for _, copy in branches
-        ):
+        if case.origin is None and any(copy.messages.messages != untouched.messages.messages for _, copy in branches):
             raise hook.bad_result("changed messages, which this hook cannot return from a Parallel", case.step)
         if parallel.merge is None:
             if any(outcome != untouched.outcome() for outcome in outcomes):
