@@ -126,7 +126,7 @@ class Writer:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._queue: deque[Chunk] = deque()
+        self._queue: deque[DataChunk] = deque()
         self._arrived = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -138,10 +138,6 @@ class Writer:
             if isinstance(given, Chunk):
                 remedy = "return chunks of text, reasoning and tools from process_output_stream"
             raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {remedy}")
-        self.put(chunk)
-
-    def put(self, chunk: Chunk) -> None:
-        """Send a chunk of any type; used by the agent loop."""
         chunk.run_id = self._run_id
         self._queue.append(chunk)
         if self._loop is None or self._loop is running_loop():
@@ -152,11 +148,11 @@ class Writer:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def take(self) -> Chunk:
+    def take(self) -> DataChunk:
         """Return the next chunk that was written."""
         return self._queue.popleft()
 
-    def drain(self) -> list[Chunk]:
+    def drain(self) -> list[DataChunk]:
         """Take all chunks written since the last call."""
         # One by one: a worker thread may write at the same time.
         return [self._queue.popleft() for _ in range(len(self._queue))]

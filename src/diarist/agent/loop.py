@@ -297,7 +297,7 @@ class AgentRun:
                 if isinstance(broken, CallFailed):
                     retry = retry or ModelRetry(pipeline, messages, self.entries)
                     try:
-                        delay = await self._stream.during(retry.after(broken, number, result.steps))
+                        delay = await self._stream.during(retry.after(broken, result.steps))
                         setup = replace(self.setup, model=retry.model)
                         messages.replace_system(system)
                         before = messages.snapshot(contents=edited)

@@ -33,7 +33,7 @@ class HookCall(ABC):
     Attributes:
         hook: The hook's name.
         origin: The origin of messages that a processor adds here; None if the hook cannot return messages.
-        step: The step's number; None outside the steps.
+        step: The step's number, set by the pipeline; None outside the steps.
         shown: The messages that the last processor was shown.
         listed: The list in which it got them, ``args.messages``.
     """

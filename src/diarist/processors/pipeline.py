@@ -128,6 +128,7 @@ class PipelineRun:
 
     async def ask(self, case: HookCall, *, last: Hook | None = None) -> None:
         """Call the hook of all processors that have it, in order, then ``last``; apply the returned values."""
+        case.step = self.state.step_number
         for hook in self._pipeline.plans[case.hook]:
             if await self._run(hook, case):
                 return
