@@ -142,7 +142,7 @@ async def test_arguments_reach_the_client_as_they_were_accepted() -> None:
     chunks = await collect(Agent(model=model, tools=[echo], processors=[Accepts(clean)]).stream("hi"))
     assert SECRET not in str(chunks)
     assert streamed_text(chunks) == "a ***done"
-    assert [written.args_text_delta for written in payloads(chunks, "tool-call-delta")] == ['{"text":"***"}']
+    assert payloads(chunks, "tool-call-delta") == []
     assert [shown.args for shown in payloads(chunks, "tool-call", "tool-result")] == [{"text": "***"}] * 2
 
 

@@ -26,13 +26,10 @@ from diarist.chunks import (
     ToolErrorChunk,
     ToolErrorPayload,
     ToolInputDelta,
-    ToolInputDeltaPayload,
     ToolInputStart,
-    ToolInputStartPayload,
     ToolResultChunk,
     ToolResultPayload,
 )
-from diarist.encoding import dumps
 from diarist.messages import DataPart, FilePart, Part, ReasoningPart, SourcePart, TextPart, ToolPart
 
 UNREADABLE = "the arguments cannot be used"
@@ -55,7 +52,6 @@ def accepted_chunks(
         running: Ids of calls that have no result yet.
         unreadable: Ids of calls with arguments that could not be read.
     """
-    streamed = {chunk.payload.tool_call_id for chunk in held if isinstance(chunk, ToolInputStart)}
     out = deque[Chunk]()
     for chunk in held:
         if chunk.transient if isinstance(chunk, DataChunk) else not isinstance(chunk, _CONTENT):
@@ -64,14 +60,10 @@ def accepted_chunks(
         if not isinstance(part, ToolPart):
             out.extend(_content(part, IdPayload(id=f"accepted-{index}")))
             continue
-        call_id, name = part.call_id, part.name
-        if call_id in streamed:
-            written = dumps(part.args).decode()
-            out.append(ToolInputStart(payload=ToolInputStartPayload(tool_call_id=call_id, tool_name=name)))
-            out.append(ToolInputDelta(payload=ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=written)))
+        call_id = part.call_id
         call = ToolCallPayload(
             tool_call_id=call_id,
-            tool_name=name,
+            tool_name=part.name,
             args=part.args,
             args_error=UNREADABLE if call_id in unreadable and not part.args else None,
             provider_executed=part.provider_executed,
