@@ -270,8 +270,7 @@ class StreamWriter:
             for chunk in self.unkept:  # the reader has these already
                 with suppress(ValueError):
                     parts.remove(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
-            unreadable = self._assembler.args_errors if self._assembler is not None else ()
-            self._held = accepted_chunks(self._held, parts, running, unreadable)
+            self._held = accepted_chunks(self._held, parts, running)
         self.before_verdict = False
         await self._flush()
 
