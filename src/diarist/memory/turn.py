@@ -446,15 +446,9 @@ class Turn:
 
     async def _end(self, outcome: Outcome) -> None:
         self._ended = True
-        context = self._context
-
-        async def work() -> None:
-            with context.counting():
-                await context.end(outcome)
-
         try:
-            await shield_until_done(work())
-            await context.settled()
+            await shield_until_done(self._context.end(outcome))
+            await self._context.settled()
         except Exception as error:
             if not self._fail_open:
                 raise
@@ -472,15 +466,10 @@ class Turn:
         Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure, and with
         ``for_thread``, neither is waiting for another turn of the thread.
         """
-
-        async def counted() -> None:
-            with self._context.counting():
-                await work
-
         if not self._fail_open:
-            await counted()
+            await work
             return True
-        task = asyncio.create_task(counted())
+        task = asyncio.create_task(work)
         try:
             waits = False
             while not (await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None))[0]:
