@@ -17,6 +17,7 @@ from diarist.exceptions import (
     RateLimitError,
 )
 from diarist.memory.observational.manual import observe_now
+from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message, ToolPart
 from diarist.models.base import ModelRequest
@@ -45,7 +46,7 @@ class Refusing(ScriptedModel):
     """
 
     def __init__(self, *bad: str, error: Exception | str | None = None) -> None:
-        super().__init__(self.write)
+        super().__init__(lambda request: self.write(request))
         self.bad: Collection[str] = bad
         self.error = error or ContentFilterError("content filter", status=400)
         self.calls: list[list[str]] = []
@@ -208,3 +209,61 @@ async def test_observing_by_hand_narrows_batches_too() -> None:
 
     assert await noted(chat) == {"u1", "u2", "u4", "u5", "u6", "u7", "u8"}
     assert len(await lost_lines(chat)) == 1
+
+
+@pytest.mark.parametrize("buffer_tokens", [False, 30])
+async def test_messages_that_are_all_refused_are_skipped_one_by_one_with_a_pause(buffer_tokens: int | bool) -> None:
+    """A filter that is too strict for an hour costs few calls, and does not take the messages from the prompt."""
+    model = Refusing(*(f"q{number}" for number in range(30)))
+    chat = talking_to(model, buffer_tokens=buffer_tokens)
+    for number in range(30):
+        await chat.turn(user(f"q{number}", 10))
+        await chat.settled()
+    assert len(await lost_lines(chat)) == 1
+    assert len(model.calls) < 10
+    assert (await chat.stored()).observer_failures.last_error == "ContentFilterError"
+
+    model.bad = ()
+    await talk(chat, 20, name="later")
+
+    assert {f"q{number}" for number in range(1, 30)} <= await noted(chat)
+    assert (await chat.stored()).observer_failures.count == 0
+
+
+async def test_observing_by_hand_ends_where_all_is_refused() -> None:
+    model = Refusing(*(f"u{number}" for number in range(30)))
+    chat = talking_to(model)
+    for number in range(30):
+        await chat.commit(user(f"u{number}", 10))
+
+    with pytest.raises(RoleError, match="refused three messages in a row"):
+        await observe_now(chat.engine, "ada", chat.thread)
+
+    assert len(await lost_lines(chat)) == 3
+
+
+async def test_an_interrupted_search_goes_on_and_leaves_other_threads_alone() -> None:
+    model = Refusing("bad")
+    chat = talking_to(model)
+    other = Conversation(chat.storage, chat.config, observer=chat.observer, thread="other")
+    await chat.commit(user("bad", 10))
+    refuse, failed = model.write, list[str]()
+
+    def fail_once(request: ModelRequest) -> str | Exception:
+        answer = refuse(request)
+        if model.calls[-1] == ["bad"] and not failed:
+            failed.append("bad")
+            return ModelConnectionError("down")
+        return answer
+
+    model.write = fail_once  # type: ignore[method-assign]
+    await talk(chat, 9)
+    assert failed
+    searched = len(model.calls)
+
+    await talk(other, 10, name="other")
+    assert len(model.calls[searched]) == 4
+
+    model.calls.clear()
+    await talk(chat, 1, name="next")
+    assert model.calls[0] == ["bad"]

@@ -54,9 +54,11 @@ async def observe(
         if before_save is not None:
             await before_save()
         noted = _noted(batch, observed.unnoted)
-        saved, entry = await _save_observation(diary, _observation(diary, cycle, noted, observed), noted, log)
+        made = _observation(diary, cycle, noted, observed)
+        saved, entry = await _save_observation(diary, made, noted, log, observed.refused)
         await store_update(diary.storage, observed.working_memory, entry.run_id)
-        return CycleResult(saved, entry, observed.shortfall, partial=len(noted.rows) < len(batch.rows))
+        partial = len(noted.rows) < len(batch.rows)
+        return CycleResult(saved, entry, observed.shortfall, partial=partial, refused=observed.refused)
 
     return await diary.run_cycle(cycle, work, batch, forgive_timeout=forgive_timeout)
 
@@ -90,10 +92,12 @@ def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Obser
 
 
 async def _save_observation(
-    diary: ThreadDiary, entry: Observation, batch: Batch, told: ObservationLog
+    diary: ThreadDiary, entry: Observation, batch: Batch, told: ObservationLog, refused: str
 ) -> tuple[ObservationLog, Observation]:
     """Save an entry. Raises ConflictError if its rows have changed, or if notes in the Observer's prompt were
     forgotten.
+
+    An entry of ``refused`` rows counts as a failure, so that few rows are skipped while the Observer refuses all.
 
     If rows change between the check and the save, their diary changes too; the save then fails, and both are repeated.
     Changes of a live run's own rows do not change the diary, but the end of the run removes the entries made from them.
@@ -120,7 +124,10 @@ async def _save_observation(
             )
         if reason := transitions.why_rejected(log, entry, {row.run_id for row in batch.rows if row.run_id}):
             raise ConflictError(f"{reason}; the notes are dropped")
-        return transitions.record_success(transitions.add_observation(log, entry), "observation")
+        added = transitions.add_observation(log, entry)
+        if refused:
+            return transitions.record_failure(added, "observation", at=entry.observed_at, error=refused)
+        return transitions.record_success(added, "observation")
 
     return await diary.update(change, read=read, rows=batch.ends), entry
 

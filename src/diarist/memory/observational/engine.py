@@ -375,6 +375,8 @@ class RunMemory:
                 )
                 if not await self._adopt_result(result, started):
                     return False
+                if isinstance(result, CycleResult) and result.refused:
+                    return False  # the next call waits for the back-off
                 if isinstance(result, CycleResult) and result.partial:
                     return True  # the rest of these rows must be observed before the next batch
                 if limits.buffer_tokens and not everything and window.tokens < limits.message_tokens:

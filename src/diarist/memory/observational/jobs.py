@@ -124,7 +124,7 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
             buffered=True,
         )
         raise_if_away(result)
-        if isinstance(result, Exception):
+        if isinstance(result, Exception) or result.refused:
             break
         log, rows = await diary.logs.read_with_rows(job.thread_id, job.resource_id, run_id)
     if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
@@ -236,7 +236,7 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
             )
             for result in results:
                 raise_if_away(result)
-            if not results or any(isinstance(result, Exception) for result in results):
+            if not results or any(isinstance(result, Exception) or result.refused for result in results):
                 return  # do not call a failing Observer again
 
 

@@ -20,6 +20,7 @@ from diarist.memory.observational.jobs import (
 )
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS
+from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError
 from diarist.memory.rows import seq_of, threads_of
 from diarist.storage.records import ObservationLog
@@ -50,7 +51,7 @@ async def observe_now(
         progress: Called with (tokens done, total tokens) before each round of calls and at the end.
 
     Raises:
-        ModelError, RoleError: The Observer or the Reflector failed.
+        ModelError, RoleError: The Observer or the Reflector failed, or the Observer refused three messages in a row.
         ThreadBusyError: Another process is observing the thread, or some threads of the resource.
         ConflictError: The same messages were changed during each of three calls.
         StorageError: The storage failed.
@@ -131,7 +132,7 @@ class _Observing:
     def __init__(self, memory: RunMemory, thread_id: str | None, progress: Progress | None) -> None:
         self._memory, self._thread_id, self._progress = memory, thread_id, progress
         self._resource_id = memory.diary.resource_id
-        self._done = self._total = 0
+        self._done = self._total = self._refused = 0
         self._conflicts: Counter[tuple[str | None, str]] = Counter()
 
     async def run(self) -> None:
@@ -210,6 +211,10 @@ class _Observing:
                 self._conflicts[first] += 1
                 if not isinstance(result, ConflictError) or self._conflicts[first] == _MAX_TRIES:
                     raise result
+            else:
+                self._refused = self._refused + 1 if result.refused else 0
+                if self._refused >= _MAX_TRIES:
+                    raise RoleError(f"the Observer refused three messages in a row, the last one with {result.refused}")
         self._done += sum(result.entry.message_tokens for result in results if isinstance(result, CycleResult))
         if memory.config.observation.thread_title:
             for diary, batch in work:

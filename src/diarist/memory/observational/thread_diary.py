@@ -55,12 +55,14 @@ class CycleResult:
         entry: Its new entry.
         shortfall: Description of missing notes, without quotations.
         partial: Some of the rows were not noted and stay raw: plan again before observing newer ones.
+        refused: As for ``Observed``.
     """
 
     log: ObservationLog
     entry: Observation
     shortfall: str = ""
     partial: bool = False
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

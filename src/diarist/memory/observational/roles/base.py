@@ -54,12 +54,15 @@ class Observed(Reflected):
         citations: For each line of ``text`` the ids of the messages it cites; empty if no line cites any.
         unnoted: Ids of messages that the notes do not cover, because the answer was cut off before them. They stay
             raw, and so do later messages of their thread.
+        refused: The class of the error with which the model refused the messages, so that the text only says this;
+            empty if they are noted.
         working_memory: The update of working memory, if the Observer keeps it.
     """
 
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
     unnoted: tuple[str, ...] = ()
+    refused: str = ""
     working_memory: ObserverUpdate | None = None
 
 

@@ -89,6 +89,7 @@ class ModelObserver:
         self._instructions = compose_instructions("observer", options.instruction, config.language, *asked)
         self._working_updates = working_updates
         self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
+        self._searched = ("", inf)  # of the last search for a refused message: the first message, and how many to send
         self._only_copies = False  # the last messages were noted by rules, since the model copied them in each try
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
@@ -106,25 +107,26 @@ class ModelObserver:
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
         spent, reach, refusals = Spent(), self._reach, 0
-        part, harmless = messages[: _at_most(messages, reach)], False
+        first, left = self._searched
+        part = messages[: _at_most(messages, min(reach, left) if first == messages[0].id else reach)]
+        harmless = False
         while True:
             try:
                 observed, noted = await self._note(part, earlier, spent)
                 break
             except (BadRequestError, ContentFilterError, RoleError) as error:
+                self._reach = reach  # a refusal says nothing about the length of answers
                 if not harmless:
                     await self._note([_harmless(part[0])], (), spent)
                     harmless = True
                 half = part[: _at_most(part, len(part) // 2)]
                 refusals = refusals + 1 if len(half) == len(part) else 0
                 if refusals == _MAX_REFUSALS:
-                    observed, noted = _refused(part, spent, self._config.timezone), len(part)
+                    observed, noted = _refused(part, error, spent, self._config.timezone), len(part)
                     break
                 spent.warnings.append(f"the model refused a call with {len(part)} messages: {error}")
                 part = half
-                self._reach = len(part)  # set now, since a timeout may end this call
-        if harmless:
-            self._reach = max(self._reach, reach)
+                self._searched = (part[0].id, len(part))  # set now, since a timeout may end this call
         observed = replace(observed, unnoted=_ids(messages[noted:]))
         if noted < len(messages) and not observed.shortfall:
             observed = replace(
@@ -374,7 +376,7 @@ def _harmless(message: Message) -> Message:
     return replace(message, id=f"{message.id}-harmless", role="user", parts=said, part_tokens=None, sent=None)
 
 
-def _refused(messages: Sequence[Message], spent: Spent, timezone: str) -> Observed:
+def _refused(messages: Sequence[Message], error: Exception, spent: Spent, timezone: str) -> Observed:
     """Return a note in place of messages that the model refuses."""
     many = len(messages) != 1
     what = f"{len(messages)} message{'s' if many else ''} could not be noted"
@@ -386,6 +388,7 @@ def _refused(messages: Sequence[Message], spent: Spent, timezone: str) -> Observ
         calls=spent.calls,
         warnings=(*spent.warnings, f"{what}, since {why}; the diary continues without them"),
         shortfall=what,
+        refused=type(error).__name__,
     )
 
 
