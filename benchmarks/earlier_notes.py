@@ -15,17 +15,18 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate, combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from extractive import messages_of
-
+from diarist import Message
 from diarist.memory.observational.roles.earlier_notes import select_notes
 from diarist.memory.observational.roles.extractive import ExtractiveObserver
 from diarist.memory.observational.roles.transcript import render_transcript
+from diarist.messages import TextPart
 from diarist.tokens import default_counter
 
 LIMITS = (8_000, 4_000, 2_000)
@@ -55,6 +56,20 @@ def newest(notes: Sequence[str], _: str, limit: int) -> str:
 
 def selected(notes: Sequence[str], transcript: str, limit: int) -> str:
     return select_notes(notes, transcript, limit, count)
+
+
+def messages_of(conversation: dict[str, Any], session: str) -> list[Message]:
+    said = datetime.strptime(conversation[f"{session}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+    return [
+        Message(
+            id=turn["dia_id"],
+            role="user" if turn["speaker"] == conversation["speaker_a"] else "assistant",
+            parts=[TextPart(text=turn["text"])],
+            created_at=said,
+            metadata={"name": turn["speaker"]},
+        )
+        for turn in conversation[session]
+    ]
 
 
 async def sessions_of(example: dict[str, Any]) -> dict[int, Session]:
