@@ -14,10 +14,12 @@ import pytest
 
 from diarist import Agent, Memory, Message, Processor, Tool
 from diarist.exceptions import ContentFilterError, InputError, NotFoundError
+from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.jobs import Unobserved, pack_threads
 from diarist.memory.observational.message_units import tokens_of
 from diarist.memory.observational.processor import TAIL_ROWS, TAIL_THREADS
 from diarist.memory.observational.prompt.threads import obscure
+from diarist.messages import utc_now
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputStepArgs
 from diarist.prompt_cache import StepCache
@@ -289,7 +291,36 @@ async def test_a_batch_that_fails_early_lets_no_later_one_pass(storage: Storage)
     ]
 
 
-async def test_a_refusal_in_one_thread_stops_no_diary(storage: Storage) -> None:
+class Clock:
+    def __init__(self) -> None:
+        self.now = utc_now()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which memory backs off."""
+    clock = Clock()
+    monkeypatch.setitem(Engine.__init__.__kwdefaults__, "clock", clock)
+    return clock
+
+
+async def test_after_a_failure_the_observer_of_other_threads_rests(storage: Storage, clock: Clock) -> None:
+    model = failing()
+    memory = sharing(storage, model=model, await_background=True)
+    await say(memory, "said-b-0", thread="b", size=60)
+    agent = Agent(model=answering(), memory=memory)
+    for _ in range(3):
+        await agent.generate("hello", thread="now", resource="ada")
+    assert len(model.requests) == 1
+    clock.now += timedelta(minutes=11)
+    await agent.generate("hello", thread="now", resource="ada")
+    assert len(model.requests) >= 2
+
+
+async def test_a_refusal_in_one_thread_stops_no_diary(storage: Storage, clock: Clock) -> None:
     """It shared a call with others; they are noted soon, and it is written off alone."""
     memory = sharing(storage, model=noting("said-b-1"), await_background=True)
     for name in "abc":
@@ -297,6 +328,7 @@ async def test_a_refusal_in_one_thread_stops_no_diary(storage: Storage) -> None:
             await say(memory, f"said-{name}-{number}", thread=name)
     agent = Agent(model=answering(), memory=memory)
     for _ in range(9):
+        clock.now += timedelta(minutes=11)
         await agent.generate("hello", thread="now", resource="ada")
     log = await log_of(storage)
     notes = "\n".join(entry.text for entry in log.entries)

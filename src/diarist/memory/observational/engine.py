@@ -479,7 +479,8 @@ class RunMemory:
 
     def buffer_when_due(self) -> None:
         """Start background work that the end of the run has made worthwhile."""
-        if self.log.scope == "resource" and self.config.buffers:
+        ready = not backing_off(self.window.stored.observer_failures, self.diary.clock())
+        if self.log.scope == "resource" and self.config.buffers and ready:
             self._start("observation", others=True)
         limits = self.window.limits()
         if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits):
