@@ -267,3 +267,32 @@ async def test_an_interrupted_search_goes_on_and_leaves_other_threads_alone() ->
     model.calls.clear()
     await talk(chat, 1, name="next")
     assert model.calls[0] == ["bad"]
+
+
+@pytest.mark.parametrize("buffer_tokens", [False, 30])
+async def test_earlier_notes_that_are_refused_are_not_shown_and_no_message_is_skipped(
+    buffer_tokens: int | bool,
+) -> None:
+    model = Refusing()
+    chat = talking_to(model, buffer_tokens=buffer_tokens)
+    accept = model.write
+    model.write = lambda request: (  # type: ignore[method-assign]
+        model.error if "🟡 q3" in request.text else accept(request)
+    )
+
+    await talk(chat, 40)
+
+    assert await lost_lines(chat) == []
+    assert {f"q{number}" for number in range(25)} <= await noted(chat)
+
+
+async def test_after_answers_without_notes_the_batches_are_as_large_as_ever() -> None:
+    model = Refusing("harmless", *(f"q{number}" for number in range(40)), error="I cannot help with that.")
+    chat = talking_to(model)
+    await talk(chat, 20)
+    model.bad = ()
+    model.calls.clear()
+
+    await talk(chat, 1, name="later")
+
+    assert len(model.calls[0]) == 4

@@ -57,6 +57,7 @@ _SMALLER_PIECES = 2
 """How many times a copied answer is retried with half as many messages."""
 _MAX_REFUSALS = 3
 """Refusals of a single unit after which it is skipped."""
+_REFUSALS = (BadRequestError, ContentFilterError, RoleError)
 
 
 class ModelObserver:
@@ -102,23 +103,22 @@ class ModelObserver:
         An answer that only repeats earlier notes is retried without showing them.
 
         If the model refuses the messages or gives no notes, half as many are sent. A unit that was refused three times
-        is skipped, with a note. But if the model does not note a harmless message either, its error is raised: then it
-        is broken or misconfigured.
+        is skipped, with a note. But if the model refuses a harmless message too, the earlier notes are not shown. If
+        that does not help, its error is raised: then it is broken or misconfigured.
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
-        spent, reach, refusals = Spent(), self._reach, 0
-        first, left = self._searched
-        part = messages[: _at_most(messages, min(reach, left) if first == messages[0].id else reach)]
-        harmless = False
+        first, count = self._searched
+        part = messages[: _at_most(messages, min(self._reach, count) if messages[0].id == first else self._reach)]
+        spent, refusals, shown, tested = Spent(), 0, earlier, False
         while True:
             try:
-                observed, noted = await self._note(part, earlier, spent)
+                observed, noted = await self._note(part, shown, spent)
                 break
-            except (BadRequestError, ContentFilterError, RoleError) as error:
-                self._reach = reach  # a refusal says nothing about the length of answers
-                if not harmless:
-                    await self._note([_harmless(part[0])], (), spent)
-                    harmless = True
+            except _REFUSALS as error:
+                if not tested:
+                    tested, shown = True, await self._accepted(part[0], earlier, spent)
+                    if len(shown) < len(earlier):
+                        continue
                 half = part[: _at_most(part, len(part) // 2)]
                 refusals = refusals + 1 if len(half) == len(part) else 0
                 if refusals == _MAX_REFUSALS:
@@ -137,6 +137,19 @@ class ModelObserver:
         # A kept title belongs to the earlier entry, whose messages it was made from.
         kept = observed.thread_title == self._title_so_far(messages, earlier)
         return replace(observed, thread_title=None) if kept or not self._options.thread_title else observed
+
+    async def _accepted(self, message: Message, earlier: Sequence[Observation], spent: Spent) -> Sequence[Observation]:
+        """Return the earlier notes if the model accepts them with a harmless message, else none. Raise its error if it
+        refuses the message alone."""
+        try:
+            await self._note([_harmless(message)], earlier, spent)
+            return earlier
+        except _REFUSALS as error:
+            if not earlier:
+                raise
+            await self._note([_harmless(message)], (), spent)
+            spent.warnings.append(f"the model refused the earlier notes: {error}")
+            return ()
 
     async def _note(
         self, messages: Sequence[Message], earlier: Sequence[Observation], spent: Spent
@@ -213,7 +226,7 @@ class ModelObserver:
             # Small models may copy the notes they are shown: ask without showing them.
             prompt = self._prompt(transcript, said, (), part, working_update)
             answer = await ask(prompt)
-        if answer.fault:
+        if answer.fault in ("cut", "copy"):
             self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
         if answer.fault == "copy":
             words = _words_to_write(self._estimate(transcript))
