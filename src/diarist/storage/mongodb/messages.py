@@ -16,6 +16,7 @@ from bson import ObjectId
 from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
+from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import MessageRow, decode_message, lost_run
@@ -115,7 +116,7 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
     carry_out(db, told)
 
 
-def set_branch(db: Db, run: Run, end: int, logs: Sequence[tuple[ObservationLog, ObservationLog]]) -> list[str]:
+def set_branch(db: Db, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()) -> list[str]:
     """Save the logs first, then move the messages. If another process saves a log in between, raise ConflictError: the
     caller repeats the call, which then finds the messages at their places."""
     doc = current(db, run.thread_id)
@@ -144,7 +145,7 @@ def set_branch(db: Db, run: Run, end: int, logs: Sequence[tuple[ObservationLog, 
 
 def _require_versions(db: Db, logs: Sequence[ObservationLog]) -> None:
     for log in logs:
-        stored = get_log(db, log.key, 0)
+        stored = get_log(db, log.key)
         if (stored.version if stored is not None else 0) != log.version:
             raise ConflictError(f"log {log.key!r} no longer has version {log.version}")
 
@@ -165,8 +166,17 @@ def list_superseded(db: Db, thread_id: str) -> list[Superseded]:
 
 
 def list_messages(
-    db: Db, thread_id: str, after: int | None, before: int | None, limit: int, newest_first: bool, run_id: str | None
+    db: Db,
+    thread_id: str,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    limit: int | None = None,
+    newest_first: bool = False,
+    run_id: str | None = None,
 ) -> list[Message]:
+    limit = check_limit(limit)
+    check_place(after=after, before=before)
     doc = current(db, thread_id)
     if doc is None or not limit:
         return []
@@ -178,7 +188,7 @@ def list_messages(
     return [_message(row, doc) for row in found]
 
 
-def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) -> set[str]:
+def existing_ids(db: Db, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
     doc = current(db, thread_id)
     if doc is None:
         return set()
@@ -189,11 +199,13 @@ def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) ->
     return found
 
 
-def note_forgotten(db: Db, thread_id: str, rows: Sequence[Forgotten]) -> None:
+def note_forgotten(db: Db, thread_id: str, messages: Sequence[Forgotten]) -> None:
+    for message in messages:
+        checked(message.id, "a message id")
     doc = current(db, thread_id)
     if doc is None:
         return
-    for row in {row.id: row for row in rows}.values():
+    for row in {message.id: message for message in messages}.values():
         with suppress(DuplicateKeyError):
             db[FORGOTTEN].insert_one({"epoch": doc["epoch"], **row._asdict()})
 

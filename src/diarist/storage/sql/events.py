@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diarist.checks import check_limit
 from diarist.databases.base import Connection
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
@@ -44,13 +45,13 @@ async def append_event(connection: Connection, key: str, type: str, data: str, k
     return Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at))
 
 
-async def list_events(connection: Connection, key: str, after: int, limit: int) -> list[Event]:
+async def list_events(connection: Connection, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
     rows = await connection.fetch(
         "SELECT seq, type, data, created_at FROM diarist_events WHERE key = :key AND seq > :after"
         " ORDER BY seq LIMIT :most",
         key=key,
         after=after,
-        most=limit,
+        most=check_limit(limit),
     )
     return [
         Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at))
