@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
 
+from diarist.byte_cache import ByteCache
 from diarist.databases.base import Connection, Database, OnDatabase, Row, reads, writes
 from diarist.databases.sqlite import MemoryDatabase, SQLiteDatabase
 from diarist.exceptions import NotFoundError
@@ -192,7 +193,7 @@ async def _erase(connection: Connection, index: _Index, parts: Collection[str]) 
             await connection.execute(f"DELETE FROM diarist_vector_partitions {_OF_PARTITION}", **place)
 
 
-# --- cache -------------------------------------------------------------------------------------------------
+# --- stores ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -204,18 +205,40 @@ class _Part:
     erased: int
 
 
-class _Cache:
-    """Cache of the last queried partitions, updated inside the transaction of each query.
+class _SQLiteVectors(OnDatabase, VectorStore):
+    """Vectors in SQLite's tables, with exact search.
 
-    One query runs at a time: each takes some milliseconds in numpy, which uses all processors by itself.
+    The last queried partitions are cached in memory. Each query updates its copies inside its transaction. One query
+    runs at a time: each takes some milliseconds in numpy, which uses all processors by itself.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._parts: OrderedDict[tuple[int, str], _Part] = OrderedDict()
+    def __init__(self, database: Database, cache_bytes: int) -> None:
+        super().__init__(database)
+        self._cache_bytes = cache_bytes
+        self._parts = self._new_cache()
         self._lock = threading.Lock()
 
+    create_index = writes(_create_index)
+    upsert = writes(_upsert)
+    get = reads(_get)
+    delete = writes(_delete)
+    describe = reads(_describe)
+    list_indexes = reads(_list_indexes)
+    delete_index = writes(_delete_index)
+
     async def query(
+        self,
+        index: str,
+        vector: Sequence[float],
+        *,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        threshold: float | None = None,
+    ) -> list[VectorHit]:
+        node = check_query(top_k, filter)
+        return await self.database.read(self._query, index, vector, top_k, node, threshold)
+
+    async def _query(
         self,
         connection: Connection,
         name: str,
@@ -240,10 +263,6 @@ class _Cache:
             ]
             return merged(found, top_k)
 
-    def clear(self) -> None:
-        with self._lock:
-            self._parts.clear()
-
     async def _part(self, connection: Connection, index: _Index, partition: str) -> Matrix:
         key, values = (index.number, partition), {"number": index.number, "part": partition}
         state = await connection.first(
@@ -252,7 +271,7 @@ class _Cache:
         changed, erased = (0, 0) if state is None else state
         part = self._parts.get(key)
         if part is None or part.erased != erased:
-            part = self._parts[key] = _Part(Matrix(index.settings.dimension, index.settings.metric), 0, erased)
+            part = _Part(Matrix(index.settings.dimension, index.settings.metric), 0, erased)
         # If another query's transaction began later, keep its copy, since it is newer.
         if part.changed < changed:
             rows: Sequence[Row] = await connection.fetch(
@@ -262,45 +281,16 @@ class _Cache:
             )
             part.matrix.put([row[0] for row in rows], [row[1] for row in rows], [orjson.loads(row[2]) for row in rows])
             part.changed = changed
-        self._parts.move_to_end(key)
-        while len(self._parts) > 1 and sum(part.matrix.size for part in self._parts.values()) > self._most_bytes:
-            self._parts.popitem(last=False)
+        self._parts.put(key, part, part.matrix.size)
         return part.matrix
 
-
-# --- stores ------------------------------------------------------------------------------------------------
-
-
-class _SQLiteVectors(OnDatabase, VectorStore):
-    """Vectors in SQLite's tables, cached in memory for exact search."""
-
-    def __init__(self, database: Database, cache_bytes: int) -> None:
-        super().__init__(database)
-        self._cache = _Cache(cache_bytes)
-
-    create_index = writes(_create_index)
-    upsert = writes(_upsert)
-    get = reads(_get)
-    delete = writes(_delete)
-    describe = reads(_describe)
-    list_indexes = reads(_list_indexes)
-    delete_index = writes(_delete_index)
-
-    async def query(
-        self,
-        index: str,
-        vector: Sequence[float],
-        *,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        threshold: float | None = None,
-    ) -> list[VectorHit]:
-        node = check_query(top_k, filter)
-        return await self.database.read(self._cache.query, index, vector, top_k, node, threshold)
+    def _new_cache(self) -> ByteCache[tuple[int, str], _Part]:
+        return ByteCache(self._cache_bytes, largest=sys.maxsize)
 
     async def close(self) -> None:
         await super().close()
-        self._cache.clear()
+        with self._lock:
+            self._parts = self._new_cache()
 
 
 class SQLiteVectorStore(_SQLiteVectors):

@@ -29,8 +29,9 @@ from diarist.storage.mongodb.changes import (
     moves,
     superseded,
     visible,
+    with_job,
 )
-from diarist.storage.mongodb.client import Db, Document, appended, literal, literals, merged, raised
+from diarist.storage.mongodb.client import Db, Document, literal
 from diarist.storage.mongodb.logs import get_log, mark_removal, save_log
 from diarist.storage.mongodb.runs import end_run, get_run, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most
@@ -91,12 +92,9 @@ def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) ->
 
 
 def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
-    doc = current(db, run.thread_id)
-    live = doc["live"] if doc is not None else None
-    if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
-        raise lost_run(run, get_run(db, run.id))
+    doc = _thread_of(db, run)
     named = [*(row.id for row in rows), *remove]
-    own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(live)})
+    own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(doc["live"])})
     changeable = own | _ids(db, {"id": {"$in": named}, **visible(doc)})
     wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
     if wrong:
@@ -105,42 +103,39 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
             "own, and remove messages of its own"
         )
     changed = [{"id": row.id, **{name: getattr(row, name) for name in REWRITTEN}} for row in rows]
-    job = merged({**literals({"run": run.id, "rows": changed, "remove": list(remove)}), "rev": raised("rev")})
-    told = db[THREADS].find_one_and_update(
-        live_in(run),
-        [{"$set": {"rev": raised("rev"), "jobs": appended("jobs", job)}}],
-        return_document=ReturnDocument.AFTER,
-    )
-    if told is None:
-        raise lost_run(run, get_run(db, run.id))
-    carry_out(db, told)
+    _change(db, run, with_job(run, rows=changed, remove=list(remove)))
 
 
 def set_branch(db: Db, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()) -> list[str]:
     """Save the logs first, then move the messages. If another process saves a log in between, raise ConflictError: the
     caller repeats the call, which then finds the messages at their places."""
-    doc = current(db, run.thread_id)
-    live = doc["live"] if doc is not None else None
-    if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
-        raise lost_run(run, get_run(db, run.id))
+    doc = _thread_of(db, run)
     found, moved, gone = moves(db, doc, end)
     if not found:
         raise NotFoundError(f"thread {run.thread_id!r} has no message with the number {end}")
     _require_versions(db, [read for read, _ in logs])
     saved = [save_log(db, log, read.version, (), is_stored) if log is not read else read for read, log in logs]
     if moved["supersede"] or moved["activate"]:
-        job = merged({**literals({"run": run.id, "rows": [], "remove": [], **moved}), "rev": raised("rev")})
         earlier: Document = {"$ifNull": ["$live.earlier", literal(end_of_branch(db, doc))]}
-        told = db[THREADS].find_one_and_update(
-            live_in(run),
-            [{"$set": {"rev": raised("rev"), "jobs": appended("jobs", job), "live.earlier": earlier}}],
-            return_document=ReturnDocument.AFTER,
-        )
-        if told is None:
-            raise lost_run(run, get_run(db, run.id))
-        carry_out(db, told)
+        _change(db, run, {**with_job(run, **moved), "live.earlier": earlier})
     _require_versions(db, saved)
     return gone
+
+
+def _thread_of(db: Db, run: Run) -> Document:
+    """Return the document of the run's thread. Raises RunLostError unless the run is live."""
+    doc = current(db, run.thread_id)
+    if doc is None or doc["live"] is None or (doc["live"]["id"], doc["live"]["token"]) != (run.id, run.token):
+        raise lost_run(run, get_run(db, run.id))
+    return doc
+
+
+def _change(db: Db, run: Run, changes: Document) -> None:
+    """Change the document of the run's thread, and carry out its jobs. Raises RunLostError unless the run is live."""
+    doc = db[THREADS].find_one_and_update(live_in(run), [{"$set": changes}], return_document=ReturnDocument.AFTER)
+    if doc is None:
+        raise lost_run(run, get_run(db, run.id))
+    carry_out(db, doc)
 
 
 def _require_versions(db: Db, logs: Sequence[ObservationLog]) -> None:

@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from diarist.checks import checked
 from diarist.exceptions import ConflictError, ThreadBusyError
 from diarist.storage.codec import check_thread, lost_run, require_resource, require_state
-from diarist.storage.mongodb.changes import carry_out, kept_of, restored_branch
+from diarist.storage.mongodb.changes import carry_out, kept_of, restored_branch, with_job
 from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
@@ -96,8 +96,7 @@ def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
         changed = {"$cond": [since, "$live.expires_at", "$updated_at"]} if also else NOW
         changes |= {"created_by": literal(None), "updated_at": changed}
     if (moved := restored_branch(db, run, state)) is not None:
-        job = {**literals({"run": run.id, "rows": [], "remove": [], **moved}), "rev": raised("rev")}
-        changes |= {"rev": raised("rev"), "jobs": appended("jobs", merged(job))}
+        changes |= with_job(run, **moved)
     doc = db[THREADS].find_one_and_update(
         {**live_in(run), **also}, [{"$set": changes}], return_document=ReturnDocument.AFTER
     )
