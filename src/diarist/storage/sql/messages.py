@@ -123,13 +123,11 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
 async def note_forgotten(connection: Connection, thread_id: str, messages: Sequence[Forgotten]) -> None:
     for message in messages:
         checked(message.id, "a message id")
-    if await lock_thread(connection, thread_id) is None:
-        return
-    known = {row.id for row in await list_forgotten(connection, thread_id)}
-    if new := {message.id: message for message in messages if message.id not in known}:
+    if messages and await lock_thread(connection, thread_id) is not None:
         await connection.execute_many(
-            "INSERT INTO diarist_forgotten (thread_id, id, seq, rank, role) VALUES (:thread, :id, :seq, :rank, :role)",
-            [{"thread": thread_id, **row._asdict()} for row in new.values()],
+            "INSERT INTO diarist_forgotten (thread_id, id, seq, rank, role) VALUES (:thread, :id, :seq, :rank, :role)"
+            " ON CONFLICT DO NOTHING",
+            [{"thread": thread_id, **message._asdict()} for message in messages],
         )
 
 

@@ -16,7 +16,7 @@ from diarist.storage.sql import messages as _messages
 from diarist.storage.sql.events import EncodedEvent
 from diarist.storage.sql.logs import KnownLog
 from diarist.storage.sql.row_cache import KnownRows
-from diarist.storage.sql.search import decode_place, purge_index
+from diarist.storage.sql.search import purge_index
 from diarist.storage.words import query_terms
 
 ROWS_KEPT, LOGS_KEPT = 32_000_000, 16_000_000
@@ -113,11 +113,10 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        terms, limit, after = query_terms(query), check_limit(limit, least=1), decode_place(cursor)
-        place = (resource_id, thread_id)
+        terms, limit, place = query_terms(query), check_limit(limit, least=1), (resource_id, thread_id)
         tries = 0
         while True:
-            page = await self.database.read(search.search_messages, terms, *place, limit, after, tries < search.TRIES)
+            page = await self.database.read(search.search_messages, terms, *place, limit, cursor, tries < search.TRIES)
             if page is not None:
                 return page
             tries += 1
