@@ -214,8 +214,7 @@ class _SQLiteVectors(OnDatabase, VectorStore):
 
     def __init__(self, database: Database, cache_bytes: int) -> None:
         super().__init__(database)
-        self._cache_bytes = cache_bytes
-        self._parts = self._new_cache()
+        self._parts: ByteCache[tuple[int, str], _Part] = ByteCache(cache_bytes, largest=sys.maxsize)
         self._lock = threading.Lock()
 
     create_index = writes(_create_index)
@@ -284,13 +283,9 @@ class _SQLiteVectors(OnDatabase, VectorStore):
         self._parts.put(key, part, part.matrix.size)
         return part.matrix
 
-    def _new_cache(self) -> ByteCache[tuple[int, str], _Part]:
-        return ByteCache(self._cache_bytes, largest=sys.maxsize)
-
     async def close(self) -> None:
         await super().close()
-        with self._lock:
-            self._parts = self._new_cache()
+        self._parts.clear()
 
 
 class SQLiteVectorStore(_SQLiteVectors):

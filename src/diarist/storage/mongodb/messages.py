@@ -19,7 +19,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import MessageRow, decode_message, lost_run
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
 from diarist.storage.mongodb.changes import (
     REWRITTEN,
     carry_out,
@@ -32,13 +32,22 @@ from diarist.storage.mongodb.changes import (
     with_job,
 )
 from diarist.storage.mongodb.client import Db, Document, literal
+from diarist.storage.mongodb.events import append_event
 from diarist.storage.mongodb.logs import get_log, mark_removal, save_log
 from diarist.storage.mongodb.runs import end_run, get_run, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most
 from diarist.storage.records import EndState, Forgotten, ObservationLog, RowRef, Run, Superseded
 
 
-def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+def append_messages(db: Db, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()) -> list[int]:
+    """Append messages, then events; a crash in between loses the events."""
+    numbers = _append_rows(db, run, rows)
+    for event in added:
+        append_event(db, *event)
+    return numbers
+
+
+def _append_rows(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
     raise_counter: Document = {"$inc": {"last_seq": len(rows)}}
     doc = db[THREADS].find_one_and_update(live_in(run), raise_counter, return_document=ReturnDocument.AFTER)
     if doc is None:
@@ -85,10 +94,14 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 ) from error
 
 
-def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) -> tuple[list[int], bool]:
-    """Return the numbers of the rows, and True if the run had not ended before."""
-    numbers = append_messages(db, run, rows) if rows else []
-    return numbers, end_run(db, run, state)
+def finish_run(
+    db: Db, run: Run, state: EndState, rows: Sequence[MessageRow], added: Sequence[EncodedEvent]
+) -> list[int]:
+    numbers = _append_rows(db, run, rows) if rows else []
+    if end_run(db, run, state) and state != "discarded":
+        for event in added:
+            append_event(db, *event)
+    return numbers
 
 
 def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:

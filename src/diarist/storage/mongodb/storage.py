@@ -85,9 +85,8 @@ class MongoDBStorage(Storage):
         events: Sequence[NewEvent] = (),
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        numbers = await self.server.run(_messages.append_messages, run, rows)
-        await self._append_events(events)
-        return numbers
+        added = [encode_event(event, self.events_kept) for event in events]
+        return await self.server.run(_messages.append_messages, run, rows, added)
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
@@ -97,10 +96,8 @@ class MongoDBStorage(Storage):
         self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        numbers, ended = await self.server.run(_messages.finish_run, run, state, rows)
-        if ended and state != "discarded":
-            await self._append_events(events)
-        return numbers
+        added = [encode_event(event, self.events_kept) for event in events]
+        return await self.server.run(_messages.finish_run, run, state, rows, added)
 
     list_messages = calls(_messages.list_messages)
     existing_ids = calls(_messages.existing_ids)
@@ -143,10 +140,5 @@ class MongoDBStorage(Storage):
     delete_events = calls(events.delete_events)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
-        encoded = encode_event(NewEvent(key, type, dict(data)))
-        return await self.server.run(events.append_event, *encoded, self.events_kept)
-
-    async def _append_events(self, new: Sequence[NewEvent]) -> None:
-        """Append events after the change that they belong to; a crash in between loses them."""
-        for event in new:
-            await self.server.run(events.append_event, *encode_event(event), self.events_kept)
+        encoded = encode_event(NewEvent(key, type, dict(data)), self.events_kept)
+        return await self.server.run(events.append_event, *encoded)

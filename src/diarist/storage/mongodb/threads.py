@@ -24,7 +24,6 @@ from diarist.storage.codec import (
     after_thread,
     canonical,
     changed_thread,
-    check_thread,
     decode_thread,
     encode_thread,
     from_json,
@@ -44,7 +43,6 @@ _VISIBLE: Document = {"created_by": None, **_ALL}
 
 
 def create_thread(db: Db, thread: Thread) -> Thread:
-    check_thread(thread)
     if present(db, thread.id) is not None or not insert_thread(db, thread, {}):
         raise ConflictError(f"thread {thread.id!r} exists already")
     return _thread(_existing(db, thread.id))

@@ -7,10 +7,6 @@ from diarist.databases.base import Connection
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
 
-EncodedEvent = tuple[str, str, str, int]
-"""Arguments of ``append_event``: key, type, data as JSON, and the number of events to keep."""
-
-
 _NUMBER = (
     "INSERT INTO diarist_event_logs (key, last_seq) VALUES (:key, 1)"
     " ON CONFLICT (key) DO UPDATE SET last_seq = diarist_event_logs.last_seq + 1 RETURNING last_seq"

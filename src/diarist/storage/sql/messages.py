@@ -10,10 +10,10 @@ from diarist.checks import LARGEST, check_limit, check_place, checked
 from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import MessageRow, decode_message, lost_run
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
 from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog, Run
 from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch
-from diarist.storage.sql.events import EncodedEvent, append_event
+from diarist.storage.sql.events import append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
 from diarist.storage.sql.row_cache import KnownRows, size_of
 from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live

@@ -13,7 +13,6 @@ from diarist.storage.codec import encode_event, encode_message, encode_sent
 from diarist.storage.records import EndState, Event, Hit, MessageSource, NewEvent, ObservationLog, Page, RowRef, Run
 from diarist.storage.sql import branches, events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
-from diarist.storage.sql.events import EncodedEvent
 from diarist.storage.sql.logs import KnownLog
 from diarist.storage.sql.row_cache import KnownRows
 from diarist.storage.sql.search import purge_index
@@ -40,6 +39,8 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
         await self.database.open()
 
     async def purge(self) -> tuple[str, ...]:
+        self._rows.clear()
+        self._logs.clear()
         await self.database.write(purge_index)
         return await super().purge()
 
@@ -72,7 +73,8 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
         events: Sequence[NewEvent] = (),
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source=source) for message in messages]
-        return await self.database.write(_messages.append_messages, run, rows, self._encoded(events))
+        added = [encode_event(event, self.events_kept) for event in events]
+        return await self.database.write(_messages.append_messages, run, rows, added)
 
     async def rewrite_messages(self, run: Run, messages: Sequence[Message], *, remove: Sequence[str] = ()) -> None:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
@@ -82,7 +84,8 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
         self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
-        numbers = await self.database.write(_messages.finish_run, run, state, rows, self._encoded(events))
+        added = [encode_event(event, self.events_kept) for event in events]
+        numbers = await self.database.write(_messages.finish_run, run, state, rows, added)
         if state != "committed":  # rows may have been deleted
             self.database.erase_soon()
         return numbers
@@ -178,8 +181,5 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
     delete_events = writes(events.delete_events)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
-        ((key, type, body, keep),) = self._encoded([NewEvent(key, type, dict(data))])
-        return await self.database.write(events.append_event, key, type, body, keep)
-
-    def _encoded(self, new: Sequence[NewEvent]) -> list[EncodedEvent]:
-        return [(*encode_event(event), self.events_kept) for event in new]
+        encoded = encode_event(NewEvent(key, type, dict(data)), self.events_kept)
+        return await self.database.write(events.append_event, *encoded)
