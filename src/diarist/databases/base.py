@@ -236,24 +236,27 @@ class OnDatabase:
         await self.database.close()
 
 
-def reads(work: Work[..., Any]) -> Any:
+Method = Callable[Concatenate[OnDatabase, P], Coroutine[Any, Any, R]]
+
+
+def reads(work: Work[P, R]) -> Method[P, R]:
     """Return a method that runs ``work`` by ``Database.read``, with the method's arguments after the connection.
 
-    A type checker takes the method's type from the interface that the class implements.
+    Use it in a class that does not inherit from the interface, so that type checkers take the types from ``work``.
     """
 
     @wraps(work)
-    async def method(self: OnDatabase, *args: Any, **kwargs: Any) -> Any:
+    async def method(self: OnDatabase, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.database.read(work, *args, **kwargs)
 
     return method
 
 
-def writes(work: Work[..., Any]) -> Any:
+def writes(work: Work[P, R]) -> Method[P, R]:
     """Return a method that runs ``work`` by ``Database.write``, as ``reads`` does."""
 
     @wraps(work)
-    async def method(self: OnDatabase, *args: Any, **kwargs: Any) -> Any:
+    async def method(self: OnDatabase, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.database.write(work, *args, **kwargs)
 
     return method

@@ -340,7 +340,18 @@ def _named(value: str, values: dict[str, Any]) -> str:
 # --- the store ---------------------------------------------------------------------------------------------
 
 
-class PgVectorStore(OnDatabase, VectorStore):
+class _Transactions(OnDatabase):
+    """The methods of a store that are one transaction each."""
+
+    upsert = writes(_upsert)
+    get = reads(_get)
+    delete = writes(_delete)
+    describe = reads(_describe)
+    list_indexes = reads(_list_indexes)
+    delete_index = writes(_delete_index)
+
+
+class PgVectorStore(_Transactions, VectorStore):
     """Vectors in a PostgreSQL database, which any number of processes and machines may share.
 
     The server needs the extension ``vector`` (pgvector), version 0.8 or newer. If the database does not have it, it is
@@ -438,13 +449,6 @@ class PgVectorStore(OnDatabase, VectorStore):
                 await connection.execute(f"DROP INDEX {found}")
 
         await self.database.write(rebuild)
-
-    upsert = writes(_upsert)
-    get = reads(_get)
-    delete = writes(_delete)
-    describe = reads(_describe)
-    list_indexes = reads(_list_indexes)
-    delete_index = writes(_delete_index)
 
     async def query(
         self,

@@ -205,7 +205,19 @@ class _Part:
     erased: int
 
 
-class _SQLiteVectors(OnDatabase, VectorStore):
+class _Transactions(OnDatabase):
+    """The methods of a store that are one transaction each."""
+
+    create_index = writes(_create_index)
+    upsert = writes(_upsert)
+    get = reads(_get)
+    delete = writes(_delete)
+    describe = reads(_describe)
+    list_indexes = reads(_list_indexes)
+    delete_index = writes(_delete_index)
+
+
+class _SQLiteVectors(_Transactions, VectorStore):
     """Vectors in SQLite's tables, with exact search.
 
     The last queried partitions are cached in memory. Each query updates its copies inside its transaction. One query
@@ -216,14 +228,6 @@ class _SQLiteVectors(OnDatabase, VectorStore):
         super().__init__(database)
         self._parts: ByteCache[tuple[int, str], _Part] = ByteCache(cache_bytes, largest=sys.maxsize)
         self._lock = threading.Lock()
-
-    create_index = writes(_create_index)
-    upsert = writes(_upsert)
-    get = reads(_get)
-    delete = writes(_delete)
-    describe = reads(_describe)
-    list_indexes = reads(_list_indexes)
-    delete_index = writes(_delete_index)
 
     async def query(
         self,

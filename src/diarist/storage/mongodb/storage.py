@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, Concatenate
 
 from diarist.checks import checked, positive
 from diarist.exceptions import ConfigError
@@ -13,24 +13,64 @@ from diarist.storage.base import Storage
 from diarist.storage.codec import encode_event, encode_message, encode_sent
 from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
 from diarist.storage.mongodb import messages as _messages
-from diarist.storage.mongodb.client import Server, open_database
+from diarist.storage.mongodb.client import Db, P, R, Server, open_database
 from diarist.storage.records import EndState, Event, MessageSource, NewEvent, ObservationLog, RowRef, Run
 
 
-def calls(work: Callable[..., Any]) -> Any:
-    """Return a method that runs ``work`` on the server, with the method's arguments after the database.
-
-    A type checker takes the method's type from ``Storage``.
-    """
+def calls(work: Callable[Concatenate[Db, P], R]) -> Callable[Concatenate[_Calls, P], Coroutine[Any, Any, R]]:
+    """Return a method that runs ``work`` on the server, with the method's arguments after the database."""
 
     @wraps(work)
-    async def method(self: MongoDBStorage, *args: Any, **kwargs: Any) -> Any:
+    async def method(self: _Calls, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.server.run(work, *args, **kwargs)
 
     return method
 
 
-class MongoDBStorage(Storage):
+class _Calls:
+    """The methods of a storage that are one function each."""
+
+    server: Server
+
+    open = calls(open_database)
+
+    create_thread = calls(threads.create_thread)
+    get_thread = calls(threads.get_thread)
+    update_thread = calls(threads.update_thread)
+    list_threads = calls(threads.list_threads)
+    delete_thread = calls(threads.delete_thread)
+
+    begin_run = calls(runs.begin_run)
+    heartbeat = calls(runs.heartbeat)
+    get_run = calls(runs.get_run)
+    list_messages = calls(_messages.list_messages)
+    existing_ids = calls(_messages.existing_ids)
+    delete_messages = calls(_messages.delete_messages)
+    set_branch = calls(_messages.set_branch)
+    list_superseded = calls(_messages.list_superseded)
+    note_forgotten = calls(_messages.note_forgotten)
+    list_forgotten = calls(_messages.list_forgotten)
+
+    get_resource = calls(resources.get_resource)
+    save_resource = calls(resources.save_resource)
+    list_resources = calls(resources.list_resources)
+    get_working_memory = calls(resources.get_working_memory)
+    save_working_memory = calls(resources.save_working_memory)
+    get_log = calls(logs.get_log)
+    list_generations = calls(logs.list_generations)
+    rewrite_generation = calls(logs.rewrite_generation)
+    delete_generations = calls(logs.delete_generations)
+    delete_log = calls(logs.delete_log)
+
+    acquire_lease = calls(leases.acquire_lease)
+    renew_lease = calls(leases.renew_lease)
+    release_lease = calls(leases.release_lease)
+    delete_lease = calls(leases.delete_lease)
+    list_events = calls(events.list_events)
+    delete_events = calls(events.delete_events)
+
+
+class MongoDBStorage(_Calls, Storage):
     """Storage in a MongoDB database, which any number of processes and machines may share. No full-text search.
 
     Args:
@@ -50,8 +90,6 @@ class MongoDBStorage(Storage):
         positive("", "timeout", timeout)
         self.server = Server(url, database, timeout)
 
-    open = calls(open_database)
-
     async def close(self) -> None:
         await self.server.close()
 
@@ -61,20 +99,6 @@ class MongoDBStorage(Storage):
     @property
     def location(self) -> str:
         return self.server.location
-
-    # Threads
-
-    create_thread = calls(threads.create_thread)
-    get_thread = calls(threads.get_thread)
-    update_thread = calls(threads.update_thread)
-    list_threads = calls(threads.list_threads)
-    delete_thread = calls(threads.delete_thread)
-
-    # Runs and messages
-
-    begin_run = calls(runs.begin_run)
-    heartbeat = calls(runs.heartbeat)
-    get_run = calls(runs.get_run)
 
     async def append_messages(
         self,
@@ -99,45 +123,15 @@ class MongoDBStorage(Storage):
         added = [encode_event(event, self.events_kept) for event in events]
         return await self.server.run(_messages.finish_run, run, state, rows, added)
 
-    list_messages = calls(_messages.list_messages)
-    existing_ids = calls(_messages.existing_ids)
-    delete_messages = calls(_messages.delete_messages)
-    set_branch = calls(_messages.set_branch)
-    list_superseded = calls(_messages.list_superseded)
-    note_forgotten = calls(_messages.note_forgotten)
-    list_forgotten = calls(_messages.list_forgotten)
-
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
         encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
         return await self.server.run(_messages.rewrite_sent, thread_id, encoded)
-
-    # Resources, working memories and logs
-
-    get_resource = calls(resources.get_resource)
-    save_resource = calls(resources.save_resource)
-    list_resources = calls(resources.list_resources)
-    get_working_memory = calls(resources.get_working_memory)
-    save_working_memory = calls(resources.save_working_memory)
-    get_log = calls(logs.get_log)
-    list_generations = calls(logs.list_generations)
-    rewrite_generation = calls(logs.rewrite_generation)
-    delete_generations = calls(logs.delete_generations)
-    delete_log = calls(logs.delete_log)
 
     async def save_log(
         self, log: ObservationLog, *, expected_version: int, rows: Sequence[RowRef] = ()
     ) -> ObservationLog:
         checked(log.key, "the key of a log")
         return await self.server.run(logs.save_log, log, expected_version, tuple(rows), _messages.is_stored)
-
-    # Leases and events
-
-    acquire_lease = calls(leases.acquire_lease)
-    renew_lease = calls(leases.renew_lease)
-    release_lease = calls(leases.release_lease)
-    delete_lease = calls(leases.delete_lease)
-    list_events = calls(events.list_events)
-    delete_events = calls(events.delete_events)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
         encoded = encode_event(NewEvent(key, type, dict(data)), self.events_kept)

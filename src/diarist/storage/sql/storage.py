@@ -23,11 +23,46 @@ ROWS_KEPT, LOGS_KEPT = 32_000_000, 16_000_000
 of 40,000 tokens takes about 1,500,000: if a note contains a 🔴, Python stores each of its characters in four bytes."""
 
 
-class SQLStorage(OnDatabase, Storage, SearchStorage):
+class _Transactions(OnDatabase):
+    """The methods of a storage that are one transaction each."""
+
+    create_thread = writes(threads.create_thread)
+    get_thread = reads(threads.get_thread)
+    update_thread = writes(threads.update_thread)
+    list_threads = reads(threads.list_threads)
+    delete_thread = writes(threads.delete_thread)
+
+    begin_run = writes(runs.begin_run)
+    heartbeat = writes(runs.heartbeat)
+    list_messages = reads(_messages.list_messages)
+    existing_ids = reads(_messages.find_existing_ids)
+    delete_messages = writes(_messages.delete_messages)
+    list_superseded = reads(branches.list_superseded)
+    note_forgotten = writes(_messages.note_forgotten)
+    list_forgotten = reads(_messages.list_forgotten)
+
+    get_resource = reads(resources.get_resource)
+    save_resource = writes(resources.save_resource)
+    list_resources = reads(resources.list_resources)
+    get_working_memory = reads(resources.get_working_memory)
+    save_working_memory = writes(resources.save_working_memory)
+    list_generations = reads(logs.list_generations)
+    rewrite_generation = writes(logs.rewrite_generation)
+    delete_generations = writes(logs.delete_generations)
+    delete_log = writes(logs.delete_log)
+
+    acquire_lease = writes(leases.acquire_lease)
+    renew_lease = writes(leases.renew_lease)
+    release_lease = writes(leases.release_lease)
+    delete_lease = writes(leases.delete_lease)
+    list_events = reads(events.list_events)
+    delete_events = writes(events.delete_events)
+
+
+class SQLStorage(_Transactions, Storage, SearchStorage):
     """A storage on a ``Database``, which handles the differences between databases.
 
-    Most methods are a function with a connection, run as a transaction. The others encode messages first, since the
-    caller may change these at any time, or use a cache.
+    Its own methods encode messages first, since the caller may change these at any time, or use a cache.
     """
 
     def __init__(self, database: Database) -> None:
@@ -47,19 +82,6 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
     async def has_tables(self, group: str) -> bool:
         """Return True if the database also has another group of diarist's tables, such as ``vectors``."""
         return await self.database.read(read_version, group) is not None
-
-    # Threads
-
-    create_thread = writes(threads.create_thread)
-    get_thread = reads(threads.get_thread)
-    update_thread = writes(threads.update_thread)
-    list_threads = reads(threads.list_threads)
-    delete_thread = writes(threads.delete_thread)
-
-    # Runs and messages
-
-    begin_run = writes(runs.begin_run)
-    heartbeat = writes(runs.heartbeat)
 
     async def get_run(self, run_id: str) -> Run | None:
         return await self.database.glance(runs.get_run, run_id)
@@ -90,18 +112,10 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
             self.database.erase_soon()
         return numbers
 
-    list_messages = reads(_messages.list_messages)
-    existing_ids = reads(_messages.find_existing_ids)
-    delete_messages = writes(_messages.delete_messages)
-
     async def set_branch(
         self, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()
     ) -> list[str]:
         return await self.database.write(_messages.set_branch, self._logs, run, end, tuple(logs))
-
-    list_superseded = reads(branches.list_superseded)
-    note_forgotten = writes(_messages.note_forgotten)
-    list_forgotten = reads(_messages.list_forgotten)
 
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
         encoded = {message_id: encode_sent(block) for message_id, block in blocks.items()}
@@ -126,18 +140,6 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
             while behind := await self.database.read(search.find_unindexed_threads, *place):
                 for id in behind:
                     await self.database.write(search.index_thread, id)
-
-    # Resources and logs
-
-    get_resource = reads(resources.get_resource)
-    save_resource = writes(resources.save_resource)
-    list_resources = reads(resources.list_resources)
-    get_working_memory = reads(resources.get_working_memory)
-    save_working_memory = writes(resources.save_working_memory)
-    list_generations = reads(logs.list_generations)
-    rewrite_generation = writes(logs.rewrite_generation)
-    delete_generations = writes(logs.delete_generations)
-    delete_log = writes(logs.delete_log)
 
     async def get_log(self, key: str, *, after: int = 0) -> ObservationLog | None:
         return await self.database.glance(logs.get_log, self._logs, key, after)
@@ -170,15 +172,6 @@ class SQLStorage(OnDatabase, Storage, SearchStorage):
     ) -> ObservationLog:
         checked(log.key, "the key of a log")
         return await self.database.write(logs.save_log, self._logs, log, expected_version, tuple(rows))
-
-    # Leases and events
-
-    acquire_lease = writes(leases.acquire_lease)
-    renew_lease = writes(leases.renew_lease)
-    release_lease = writes(leases.release_lease)
-    delete_lease = writes(leases.delete_lease)
-    list_events = reads(events.list_events)
-    delete_events = writes(events.delete_events)
 
     async def append_event(self, key: str, type: str, data: Mapping[str, Json]) -> Event:
         encoded = encode_event(NewEvent(key, type, dict(data)), self.events_kept)
