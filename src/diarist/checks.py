@@ -81,13 +81,18 @@ def texts(owner: str, **options: Any) -> None:
             raise _refused(owner, option, "a text", value)
 
 
-def text_list(owner: str, option: str, value: Any) -> tuple[str, ...]:
+def text_or_texts(owner: str, option: str, value: Any) -> tuple[str, ...]:
+    """Return a text as a tuple, or the texts of an iterable. Raises ConfigError for anything else."""
+    return (value,) if isinstance(value, str) else text_list(owner, option, value, wanted="a text or a list of texts")
+
+
+def text_list(owner: str, option: str, value: Any, *, wanted: str = "a list of texts") -> tuple[str, ...]:
     """Return the texts of an iterable. Raises ConfigError for a single text, and for anything else."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         listed = tuple(cast(Iterable[Any], value))
         if all(isinstance(item, str) for item in listed):
             return listed
-    raise _refused(owner, option, "a list of texts", value)
+    raise _refused(owner, option, wanted, value)
 
 
 def function(owner: str, option: str, value: Any) -> None:

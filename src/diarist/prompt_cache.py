@@ -26,8 +26,8 @@ class StepCache:
         stable_characters: Length of the prompt's beginning that repeats the previous prompt, in whole blocks.
         changed: The first area that differs from the previous prompt; None if this prompt only adds to it, or if this
             process knows no previous prompt.
-        why: How this run or another one changed the diary since the previous prompt: ``activation``, ``observation``,
-            ``reflection``, ``overflow``, ``forgetting`` or ``edit``; empty if the diary did not change.
+        why: How this run or another one changed the diary since the previous prompt: ``activation`` (new notes),
+            ``reflection``, ``forgetting`` or ``edit``; empty if the diary did not change.
         first: True if there was no previous prompt.
     """
 
@@ -106,7 +106,6 @@ class PromptHistory:
         notes: int,
         diary: DiaryState,
         step_number: int,
-        why: str,
     ) -> StepCache:
         """Compare a prompt with the previous one, and remember it. Feedback at its end is not remembered, since it
         belongs to one attempt.
@@ -115,7 +114,6 @@ class PromptHistory:
             tools: Descriptions of the tools: objects with a stable ``repr``.
             notes: Number of notes among the last system messages.
             diary: The diary that the notes show.
-            why: The change that this run made to the diary. If empty, it is derived from ``diary``.
         """
         blocks = _blocks(prompt, tools, notes)
         known, shown = self._last.get((thread_id, model_id)) or (None, diary)
@@ -135,7 +133,7 @@ class PromptHistory:
             characters=sum(blocks.lengths),
             stable_characters=sum(blocks.lengths[:same]),
             changed=changed,
-            why=(why or diary.why(shown)) if changed else "",
+            why=diary.why(shown) if changed else "",
             first=known is None,
         )
 

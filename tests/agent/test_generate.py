@@ -246,6 +246,9 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
     [
         ({"max_step": 3}, "unknown options \\['max_step'\\]; did you mean 'max_steps'\\?; known: thread, "),
         ({"thread_id": "t"}, "did you mean 'thread'\\?"),
+        ({"session_id": "t"}, "did you mean 'thread'\\?"),
+        ({"user_id": "ada"}, "did you mean 'resource'\\?"),
+        ({"instructions": "Be brief."}, "unknown options \\['instructions'\\]; write Agent\\(instructions=...\\)"),
         (
             {"temperature": 0},
             "unknown options \\['temperature'\\]; write model_settings=ModelSettings\\(temperature=...\\)",
@@ -271,6 +274,7 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"prepare_step": {"tool_choice": "none"}}, "prepare_step must be a function"),
         ({"on_finish": "a"}, "on_finish must be a function, not 'a'"),
         ({"processors": UnicodeNormalizer()}, "processors must be a list of processors"),
+        ({"processors": UnicodeNormalizer}, r"list of processors, such as \[UnicodeNormalizer\(\)\], not a class"),
         ({"thread": ""}, "thread: the id is empty"),
         ({"thread": 5}, "thread must be an id, a ThreadRef or a Thread, not 5"),
         ({"thread": ThreadRef(id=5)}, "thread must be an id"),  # pyright: ignore[reportArgumentType]
@@ -295,7 +299,7 @@ def test_impossible_options_of_an_agent_are_refused() -> None:
         ({"default_options": [1]}, "options of a call must be a dictionary"),
         ({"memory": Memory}, "memory must be a Memory\\(...\\), not <class"),
         ({"memory": True}, "memory must be a Memory\\(...\\), not True"),
-        ({"instructions": 5}, "Agent: instructions must be a list of texts, not 5"),
+        ({"instructions": 5}, "Agent: instructions must be a text or a list of texts, not 5"),
         ({"tools": "add"}, "tools must be a list of functions and Tools, or a dictionary by name, not 'add'"),
     ]
     for options, says in wrong:

@@ -334,3 +334,23 @@ def test_a_run_that_begins_while_its_loop_ends_does_not_hold_the_thread() -> Non
 
     asyncio.run(main())
     asyncio.run(memory.messages.save("Next", thread="t"))
+
+
+def test_notes_are_made_although_each_call_has_a_loop_of_its_own() -> None:
+    class Late(InMemoryStorage):
+        late = True
+
+        async def acquire_lease(self, *args: Any, **options: Any) -> Any:
+            lease = await super().acquire_lease(*args, **options)
+            if self.late:
+                self.late = False
+                await asyncio.Event().wait()  # until the loop ends
+            return lease
+
+    storage = Late()
+    agent = Agent(model=answering(), memory=observational(storage))
+    for number in range(5):
+        asyncio.run(talk(agent, 1, first=number))
+    assert not storage.late
+    assert agent.memory
+    assert agent.memory.sync.diary.get(thread="t").active

@@ -21,7 +21,7 @@ from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.scenarios.kit import observational
 
-CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "7000"))
+CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "4000"))
 
 Act = Literal["continue", "cut", "alone", "regenerate", "edit", "fail"]
 

@@ -491,7 +491,7 @@ def test_roles_without_a_model_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ConfigError, match=r"the Observer has no model: .*'gpt-5-mini': write provider/model"):
         memory.turn(thread="t", model_id="gpt-5-mini")
     memory.turn(thread="t", model=ScriptedModel("noted"))
-    with pytest.raises(ConfigError, match="generate_title has no model"):
+    with pytest.raises(ConfigError, match=r"generate_title has no model: .*TitleConfig\(model=.*memory\.turn"):
         Memory(storage=InMemoryStorage(), generate_title=True).turn(thread="t")
 
 

@@ -192,9 +192,9 @@ async def test_steps_that_were_observed_within_the_run(
 async def test_a_failing_observer_leaves_no_word_either(
     storage: SQLiteStorage, path: Path, buffer_tokens: float
 ) -> None:
-    """What it was asked about, and what it answered, are in no failure that is kept."""
-    refusing = ScriptedModel(lambda r: f"I cannot speak of {MARK}." if MARK in r.text else "- 🟢 harmless")
-    memory = observational(storage, observer_model=refusing, buffer_tokens=buffer_tokens)
+    """Neither the messages nor the text of the error are in a failure that is kept."""
+    failing = ScriptedModel(lambda r: RuntimeError(f"no note on {MARK}") if MARK in r.text else "- 🟢 harmless")
+    memory = observational(storage, observer_model=failing, buffer_tokens=buffer_tokens)
     await talk(Agent(model=answering(), memory=memory), 1, size=1)
     agent = Agent(
         model=looping(12),
@@ -205,7 +205,7 @@ async def test_a_failing_observer_leaves_no_word_either(
     )
     await play(agent, f"{MARK}?", thread="t")
     await memory.settled()
-    assert any(MARK in request.text for request in refusing.requests)
+    assert any(MARK in request.text for request in failing.requests)
     assert await told(storage, "failed")
     assert (await log_of(storage)).observer_failures.count > 0
     assert tells(path, MARK) == []

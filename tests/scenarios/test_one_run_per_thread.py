@@ -59,6 +59,48 @@ async def test_concurrent_calls_of_a_thread_take_turns(storage: Storage, make: M
 
 
 @both
+async def test_calls_that_wait_are_answered_in_the_order_in_which_they_came(storage: Storage, make: MakeMemory) -> None:
+    memory = make(storage)
+    agent = Agent(model=answering(), memory=memory)
+    said = [f"message {number}" for number in range(8)]
+    await asyncio.gather(*[agent.generate(text, thread="t") for text in said])
+    assert [row.text for row in await memory.messages.list(thread="t") if row.role == "user"] == said
+
+
+async def test_a_call_that_gives_up_does_not_hold_up_those_behind_it(storage: Storage) -> None:
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: ModelRequest) -> str:
+        called.set()
+        await go_on.wait()
+        return "Noted."
+
+    agent = Agent(model=ScriptedModel(slow), memory=Memory(storage=storage))
+    first = asyncio.create_task(agent.generate("one", thread="t"))
+    await called.wait()
+    second = asyncio.create_task(agent.generate("two", thread="t"))
+    third = asyncio.create_task(agent.generate("three", thread="t"))
+    hasty = Agent(model=answering(), memory=Memory(storage=storage, thread_wait=0.01))
+    with pytest.raises(ThreadBusyError, match="thread_wait"):
+        await hasty.generate("four", thread="t")
+    second.cancel()
+    go_on.set()
+    assert (await first).text == (await third).text == "Noted."
+
+
+async def test_a_stream_that_was_left_open_is_named_as_a_reason(storage: Storage) -> None:
+    agent = Agent(model=ScriptedModel(["word "] * 50, "Next."), memory=Memory(storage=storage, thread_wait=0))
+    stream = agent.stream("one", thread="t")
+    async for chunk in stream:
+        if chunk.type == "text-delta":
+            break
+    with pytest.raises(ThreadBusyError, match="not read to its end runs until you close it"):
+        await agent.generate("two", thread="t")
+    await stream.close()
+    assert (await agent.generate("two", thread="t")).text == "Next."
+
+
+@both
 async def test_different_threads_do_not_wait_for_each_other(storage: Storage, make: MakeMemory) -> None:
     arrived = asyncio.Barrier(3)
 

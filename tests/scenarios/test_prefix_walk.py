@@ -26,7 +26,7 @@ from tests.models.wires import AnthropicWire
 from tests.scenarios.kit import Played, configured, play, reflector, words
 
 MONDAY = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-WHY = {"activation", "observation", "reflection", "overflow"}
+WHY = {"activation", "reflection"}
 WHY_BESIDE = {*WHY, "forgetting"}
 
 Block = tuple[str, str]
@@ -216,7 +216,7 @@ async def test_with_work_in_the_background(storage: Storage, seed: int) -> None:
 async def test_with_turns_that_wait(storage: Storage, seed: int) -> None:
     seen = (await walk(storage, 200 + seed, 50, buffer_tokens=False)).seen
     assert seen["extended"] > 50
-    assert seen["observation"] > 2
+    assert seen["activation"] > 2
     assert seen["reflection"] > 0
 
 

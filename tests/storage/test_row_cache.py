@@ -209,7 +209,7 @@ def diary(overrides: dict[str, Any]) -> ObservationLog:
         entries=(entry,),
         reflection=PendingReflection(entry=entry, replaces=replaced_by([entry]), tokens=3),
         tombstones=(Tombstone(thread_id="trip", run_id="r"),),
-        observer_failures=Failures(count=1, last_at=NOON, refused=(source,)),
+        observer_failures=Failures(count=1, last_at=NOON),
         overrides=overrides,
         suppressed=("x",),
     )

@@ -81,6 +81,15 @@ def test_memory_is_refused_with_a_hint(path: str) -> None:
         SQLiteStorage(path)
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("sqlite:///memory.db", "'sqlite://…'"), ("postgresql://ada:secret@db/app", "'postgresql://…'"), (None, "None")],
+)
+def test_what_is_no_path_is_refused(path: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"such as 'memory.db', not {named};"):
+        SQLiteStorage(path)
+
+
 def test_negative_busy_timeout_is_refused(path: Path) -> None:
     with pytest.raises(ConfigError, match="busy_timeout"):
         SQLiteStorage(path, busy_timeout=-1)

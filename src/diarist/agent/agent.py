@@ -24,7 +24,7 @@ from diarist.agent.options import (
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import check_approvals
 from diarist.agent.stream import AgentStream
-from diarist.checks import text_list
+from diarist.checks import text_or_texts
 from diarist.concurrency import CLEANUP_GRACE
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
@@ -104,9 +104,7 @@ class Agent(Generic[DepsT]):
         self.name = name
         self._entries = entries_of(model)
         self.model: Model = self._entries[0].model
-        if not isinstance(instructions, str):
-            text_list("Agent", "instructions", instructions)
-        self.instructions = [instructions] if isinstance(instructions, str) else list(instructions)
+        self.instructions = list(text_or_texts("Agent", "instructions", instructions))
         self.tools = tools_by_name(tools)
         if memory is not None and (isinstance(memory, type) or not hasattr(memory, "input_processors")):
             raise ConfigError(f"memory must be a Memory(...), not {memory!r}")
@@ -391,6 +389,8 @@ def _processors(name: str, options: CallOptions) -> list[Any]:
     given: Any = options.get(name, ())
     if isinstance(given, Processor):
         raise ConfigError(f"{name} must be a list of processors; put the processor {given.id!r} into a list: [...]")
+    if isinstance(given, type):
+        raise ConfigError(f"{name} must be a list of processors, such as [{given.__name__}()], not a class")
     made: Any = given(dict(options.get("request_context", {}))) if callable(given) else given
     if not isinstance(made, list | tuple):
         raise ConfigError(f"{name} must be a list of processors, not {type(made).__name__}")

@@ -153,8 +153,10 @@ def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
 def _remedy(unknown: str) -> str:
     if unknown in ModelSettings.__annotations__:
         return f"; write model_settings=ModelSettings({unknown}=...)"
-    near = get_close_matches(unknown, CallOptions.__annotations__, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    if unknown in ("instructions", "tools", "memory", "name"):
+        return f"; write Agent({unknown}=...)"
+    near = _ELSEWHERE.get(unknown) or next(iter(get_close_matches(unknown, CallOptions.__annotations__, n=1)), None)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -191,6 +193,16 @@ def check_options(options: Mapping[str, Any]) -> None:
             case _:
                 pass
 
+
+_ELSEWHERE = {
+    "conversation_id": "thread",
+    "session_id": "thread",
+    "user": "resource",
+    "user_id": "resource",
+    "response_format": "output_type",
+    "response_model": "output_type",
+}
+"""Names of other libraries for our options."""
 
 MEMORY_OPTIONS = ("read_only", "last_messages", "semantic_recall")
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -267,10 +267,14 @@ async def erase_from_file(database: ThreadDatabase, path: Path) -> tuple[str, ..
 
 
 def file_path(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of the file. Raises ConfigError for an in-memory database."""
-    if not os.fspath(path) or ":memory:" in os.fspath(path):
+    """Return the absolute path of the file. Raises ConfigError for an in-memory database and for a URL."""
+    text = os.fspath(path) if isinstance(cast(object, path), str | os.PathLike) else ""
+    if not text or ":memory:" in text or "://" in text:
+        scheme, is_url, _ = text.partition("://")
+        given = f"'{scheme}://…'" if is_url else repr(path)  # a URL may hold a password
         raise ConfigError(
-            f"SQLite needs the path of a file, not {os.fspath(path)!r}; to keep data in memory, use InMemoryStorage()"
+            f"SQLite needs the path of a file, such as 'memory.db', not {given}; to keep data in memory, use "
+            "InMemoryStorage()"
         )
     return Path(path).expanduser().absolute()
 

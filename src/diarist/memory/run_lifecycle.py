@@ -25,6 +25,8 @@ RUN_TTL = 60.0
 """Seconds without a heartbeat after which another process may take over the thread of a run."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
+_lines = weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], asyncio.Lock]()
+"""Of the calls that wait for a thread in an event loop, the holder of the lock asks the database."""
 _NEWEST = 100
 """Number of newest rows to search for the last messages of a run, if the storage did not confirm the run's end."""
 
@@ -40,6 +42,8 @@ async def open_run(
 ) -> Run:
     """Begin a run once no other run of the thread is live. A cancelled call leaves no run.
 
+    Of several calls that wait in an event loop, the one that came first begins first.
+
     Args:
         wait: Seconds to wait for another run to end.
         guarded: As for ``Storage.begin_run``.
@@ -52,6 +56,28 @@ async def open_run(
             the thread until ``RUN_TTL`` has passed.
     """
     deadline = time.monotonic() + wait
+    line, is_first = _lines.setdefault((asyncio.get_running_loop(), id(storage), thread.id), asyncio.Lock()), False
+    if line.locked() and on_wait is not None:
+        on_wait(f"another call waits for thread {thread.id!r}")
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                is_first = await line.acquire()
+        return await _begin_once_free(storage, run_id, thread, wait, deadline, guarded, on_wait)
+    finally:
+        if is_first:
+            line.release()
+
+
+async def _begin_once_free(
+    storage: Storage,
+    run_id: str,
+    thread: Thread,
+    wait: float,
+    deadline: float,
+    guarded: bool,
+    on_wait: Callable[[str], object] | None,
+) -> Run:
     pause = _FIRST_WAIT
     while True:
         try:
@@ -64,7 +90,8 @@ async def open_run(
                 raise ThreadBusyError(
                     f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
                     f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat); if that "
-                    "run itself makes this call, as in a tool, use another thread or read_only=True"
+                    "run itself makes this call, as in a tool, use another thread or read_only=True; a stream that is "
+                    "not read to its end runs until you close it, so use it with 'async with'"
                 ) from error
         except InputError:
             found = await storage.get_thread(thread.id)

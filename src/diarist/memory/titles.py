@@ -83,7 +83,10 @@ class Titles:
         """
         model = self._model or actor
         if model is None:
-            raise ConfigError("generate_title has no model: set TitleConfig(model=...)")
+            raise ConfigError(
+                "generate_title has no model: pass generate_title=TitleConfig(model=...) to Memory, with an id such as "
+                "'openai/gpt-5-mini', or model= to memory.turn"
+            )
         return self._maker(model)
 
     async def close(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import orjson
 
-from diarist.checks import positive
+from diarist.checks import not_negative, positive, text_or_texts, whole
 from diarist.chunks import Chunk
 from diarist.messages import Json, Prompt
 from diarist.tools import ToolDefinition
@@ -26,7 +27,8 @@ class ModelSettings:
     """Settings of a model call; None keeps the provider's default.
 
     Attributes:
-        temperature, top_p, seed, stop: As providers define them; not sent to models that refuse them.
+        temperature, top_p, seed: As providers define them; not sent to models that refuse them.
+        stop: A text that ends the answer, or several; kept as a tuple.
         max_output_tokens: Maximum number of tokens in the answer.
         timeout: Seconds without any byte from the provider before ``ModelTimeoutError``. Default: 600, or the
             provider library's own.
@@ -35,22 +37,32 @@ class ModelSettings:
         parallel_tool_calls: False asks for one tool call at a time.
 
     Raises:
-        ConfigError: A timeout is not a positive number.
+        ConfigError: ``temperature``, ``top_p``, ``max_output_tokens`` or a timeout is not a number, or too small; or
+            ``stop`` is not text.
     """
 
     temperature: float | None = None
     top_p: float | None = None
     max_output_tokens: int | None = None
     seed: int | None = None
-    stop: tuple[str, ...] | None = None
+    stop: str | Sequence[str] | None = None
     timeout: float | None = None
     total_timeout: float | None = None
     parallel_tool_calls: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "total_timeout"):
+        checks = {
+            "temperature": not_negative,
+            "top_p": not_negative,
+            "max_output_tokens": partial(whole, least=1),
+            "timeout": positive,
+            "total_timeout": positive,
+        }
+        for name, check in checks.items():
             if (value := getattr(self, name)) is not None:
-                positive("ModelSettings", name, value)
+                check("ModelSettings", name, value)
+        if self.stop is not None:
+            object.__setattr__(self, "stop", text_or_texts("ModelSettings", "stop", self.stop))
 
     def over(self, defaults: ModelSettings | None) -> ModelSettings:
         """Return these settings, with ``defaults`` for those that are None."""

@@ -239,16 +239,11 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Number of failed cycles in a row and time of the last one, for the key's backoff.
-
-    Attributes:
-        refused: Message ranges that the Observer's model refused permanently and no entry covers yet, oldest first.
-    """
+    """Number of failed cycles in a row and time of the last one, for the key's backoff."""
 
     count: int = 0
     last_at: datetime | None = None
     last_error: str = ""
-    refused: tuple[Source, ...] = ()
 
 
 class Replaced(NamedTuple):

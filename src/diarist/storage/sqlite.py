@@ -17,8 +17,8 @@ class SQLiteStorage(SQLStorage):
             exist. While the file is in use, SQLite keeps ``-wal`` and ``-shm`` files next to it.
         busy_timeout: Seconds to wait while another process writes, before StorageError.
 
-    Raises ConfigError for ``":memory:"``. Completed writes survive the end of the process, ``kill -9`` included.
-    After a power cut the newest writes may be missing, but the file is not corrupted.
+    Raises ConfigError for ``":memory:"`` and for URLs. Completed writes survive the end of the process, ``kill -9``
+    included. After a power cut the newest writes may be missing, but the file is not corrupted.
     """
 
     def __init__(self, path: str | os.PathLike[str] = "memory.db", *, busy_timeout: float = 30.0) -> None:

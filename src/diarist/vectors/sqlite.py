@@ -304,7 +304,7 @@ class SQLiteVectorStore(_SQLiteVectors):
         cache_bytes: Memory for cached vectors of all indexes together, 512 MiB by default. The vectors of the last
             query are always cached.
 
-    Raises ConfigError for ``":memory:"``.
+    Raises ConfigError for ``":memory:"`` and URLs.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
     RetrievalConfig,
 )
+from diarist.memory.observational.decide import Limits, limits_of
 
 
 def test_defaults() -> None:
@@ -24,7 +25,7 @@ def test_defaults() -> None:
         6_000,
         24_000,
     )
-    assert observation.least_tokens == 3_000
+    assert limits_of(config).least_tokens == 3_000
     assert config.observer_model is None
 
 
@@ -35,7 +36,8 @@ def test_numbers_are_shares_or_tokens() -> None:
     assert ObservationConfig(buffer_activation=1).retained_tokens == 0
     assert ObservationConfig(block_after=36_000).block_after == 36_000
     unbuffered = ObservationConfig(buffer_tokens=False)
-    assert (unbuffered.buffered_tokens, unbuffered.batch_tokens, unbuffered.least_tokens) == (None, 10_000, 1_000)
+    assert (unbuffered.buffered_tokens, unbuffered.batch_tokens) == (None, 10_000)
+    assert limits_of(ObservationalMemoryConfig(observation=unbuffered)).least_tokens == 1_000
     assert ObservationConfig(observer_batch_tokens=700).batch_tokens == 700
 
 
@@ -44,12 +46,12 @@ def test_numbers_are_shares_or_tokens() -> None:
     [
         ({"message_tokens": 0}, "message_tokens"),
         ({"message_tokens": True}, "message_tokens"),
-        ({"message_tokens": 0.5}, "^message_tokens must be a whole number, not 0.5"),
-        ({"message_tokens": "300"}, "message_tokens must be a number, not '300'"),
+        ({"message_tokens": 0.5}, "^message_tokens must be a whole number from 1 on, not 0.5"),
+        ({"message_tokens": "300"}, "message_tokens must be a whole number from 1 on, not '300'"),
         ({"buffer_tokens": "300"}, "buffer_tokens must be a number"),
         ({"buffer_activation": "0.5"}, "buffer_activation must be a number"),
         ({"block_after": None}, "block_after must be a number, not None"),
-        ({"previous_observer_tokens": "1"}, "previous_observer_tokens must be a number"),
+        ({"previous_observer_tokens": "1"}, "previous_observer_tokens must be a whole number"),
         ({"buffer_tokens": 30_000}, "buffer_tokens"),
         ({"buffer_tokens": 0}, "buffer_tokens"),
         ({"buffer_tokens": True}, "buffer_tokens"),
@@ -72,7 +74,7 @@ def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> Non
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), pytest.param(10**400, id="huge")])
-@pytest.mark.parametrize("name", ["message_tokens", "buffer_tokens", "buffer_activation", "block_after"])
+@pytest.mark.parametrize("name", ["buffer_tokens", "buffer_activation", "block_after"])
 def test_numbers_are_finite(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"^{name} must be a finite number, not "):
         ObservationConfig(**{name: value})  # type: ignore[arg-type]
@@ -122,11 +124,16 @@ def test_recall_needs_room() -> None:
 
 
 def test_block_after_counts_only_with_buffering() -> None:
-    assert ObservationConfig().block_tokens == 36_000
-    assert ObservationConfig(block_after=50_000).block_tokens == 50_000
-    assert ObservationConfig(buffer_tokens=False, block_after=50_000).block_tokens == 30_000
-    reflection = ReflectionConfig(block_after=1.5, buffer_activation=0.25)
-    assert (reflection.start_tokens, reflection.block_tokens) == (10_000, 60_000)
+    def limits(**observation: Any) -> Limits:
+        reflection = ReflectionConfig(block_after=1.5, buffer_activation=0.25)
+        observed = ObservationConfig(**observation)
+        return limits_of(ObservationalMemoryConfig(observation=observed, reflection=reflection))
+
+    assert limits().block_tokens == 36_000
+    assert limits(block_after=50_000).block_tokens == 50_000
+    assert limits(buffer_tokens=False, block_after=50_000).block_tokens == 30_000
+    assert (limits().reflection_start_tokens, limits().reflection_block_tokens) == (10_000, 60_000)
+    assert limits(buffer_tokens=False).reflection_block_tokens == 40_000
 
 
 def test_a_shared_budget_needs_buffering_switched_off() -> None:

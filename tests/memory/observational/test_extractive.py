@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist.chunks import Usage
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector, observer, tools
@@ -41,7 +42,7 @@ def entry(text: str) -> Observation:
 
 
 async def notes(*messages: Message, earlier: str = "", timezone: str = "UTC") -> str:
-    observer = ExtractiveObserver(timezone=timezone)
+    observer = ExtractiveObserver(ObservationalMemoryConfig(timezone=timezone))
     observed = await observer.observe(messages, earlier=[entry(earlier)] if earlier else [])
     return observed.text
 
@@ -853,5 +854,5 @@ async def test_notes_of_several_threads_name_them_in_their_headings() -> None:
     headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
     assert [heading.partition(" (")[2] for heading in headings] == ["thread trip)", "thread office)"]
     assert observed.current_task is None
-    hidden = await ExtractiveObserver(obscure_threads=True).observe(messages, earlier=[])
+    hidden = await ExtractiveObserver(ObservationalMemoryConfig(obscure_thread_ids=True)).observe(messages, earlier=[])
     assert f"(thread {obscure('trip')})" in hidden.text

@@ -12,6 +12,7 @@ from diarist.memory.observational.config import (
     apply_overrides,
     effective_config,
 )
+from diarist.memory.observational.decide import limits_of
 
 CONFIG = ObservationalMemoryConfig(
     observation=ObservationConfig(message_tokens=20_000, instruction="Prices."),
@@ -33,11 +34,11 @@ def test_overrides_go_over_the_configuration() -> None:
             "reflection_block_after": 1.5,
         },
     )
-    observation, reflection = merged.observation, merged.reflection
-    assert (observation.message_tokens, observation.buffered_tokens) == (5_000, 500)
-    assert (observation.retained_tokens, observation.block_tokens) == (2_500, 6_000)
-    assert (reflection.observation_tokens, reflection.start_tokens, reflection.block_tokens) == (3_000, 2_400, 4_500)
-    assert (observation.instruction, merged.timezone) == ("Prices.", "Europe/Rome")
+    limits = limits_of(merged)
+    assert (limits.message_tokens, limits.buffer_tokens) == (5_000, 500)
+    assert (limits.retained_tokens, limits.block_tokens, limits.observation_tokens) == (2_500, 6_000, 3_000)
+    assert (limits.reflection_start_tokens, limits.reflection_block_tokens) == (2_400, 4_500)
+    assert (merged.observation.instruction, merged.timezone) == ("Prices.", "Europe/Rome")
     assert CONFIG.observation.message_tokens == 20_000
 
 

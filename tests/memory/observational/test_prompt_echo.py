@@ -33,7 +33,7 @@ def test_every_line_of_the_form_is_recognised(name: str) -> None:
 
 
 async def test_a_copied_form_is_no_diary() -> None:
-    observer = ModelObserver(ScriptedModel(form_of("observer")))
+    observer = ModelObserver(ScriptedModel(lambda _: form_of("observer")))
     with pytest.raises(DiaristError, match="gave no notes"):
         await observer.observe([Message.user("I am Ada.")], earlier=[])
 

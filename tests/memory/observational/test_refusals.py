@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection
 
 import pytest
 
@@ -17,13 +17,15 @@ from diarist.exceptions import (
     RateLimitError,
 )
 from diarist.memory.observational.manual import observe_now
-from diarist.memory.observational.roles.base import Observed, RoleError
+from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message, ToolPart
-from diarist.storage import InMemoryStorage, Observation
+from diarist.models.base import ModelRequest
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel
 from tests.memory.observational.harness import (
     NOON,
     Conversation,
-    FakeObserver,
+    WordCounter,
     assert_exactly_once,
     small_config,
     user,
@@ -31,18 +33,37 @@ from tests.memory.observational.harness import (
 
 HOUR = 3600.0
 LOST = "could not be noted"
+HARMLESS = "going to Rome"
+SAID = re.compile(r"^\[#\d+\] \d\d:\d\d (?:User|Assistant|Tool call|Tool result look): ?(.*)", re.MULTILINE)
 
 
-@dataclass
-class Refusing(FakeObserver):
-    """Refuses whatever one of the ``bad`` messages is among."""
+class Refusing(ScriptedModel):
+    """Notes the first word of each message. Refuses whatever one of the ``bad`` messages is among.
 
-    bad: Collection[str] = ("bad",)
-    error: Exception = field(default_factory=lambda: ContentFilterError("content filter", status=400))
+    Attributes:
+        calls: The first words of the messages of each call; of the harmless message, "harmless".
+    """
 
-    async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
-        self.fail = self.error if any(message.id in self.bad for message in messages) else None
-        return await super().observe(messages, earlier=earlier)
+    def __init__(self, *bad: str, error: Exception | str | None = None) -> None:
+        super().__init__(self.write)
+        self.bad: Collection[str] = bad
+        self.error = error or ContentFilterError("content filter", status=400)
+        self.calls: list[list[str]] = []
+
+    def write(self, request: ModelRequest) -> str | Exception:
+        transcript = request.text.rpartition("<transcript>")[2]
+        self.calls.append(["harmless" if HARMLESS in said else said.split()[0] for said in SAID.findall(transcript)])
+        if not {*self.calls[-1]}.isdisjoint(self.bad):
+            return self.error
+        lines = [f"- 🟡 {name} [#{number}]" for number, name in enumerate(self.calls[-1], 1)]
+        return "\n".join(["<diary>", f"Date: {NOON:%Y-%m-%d}", *lines, "</diary>"])
+
+
+def talking_to(model: Refusing, *, buffer_tokens: float = False) -> Conversation:
+    """A conversation that this model observes."""
+    config = small_config(buffer_tokens=buffer_tokens)
+    observer = ModelObserver(model, config, counter=WordCounter())
+    return Conversation(InMemoryStorage(), config, observer=observer)  # type: ignore[arg-type]
 
 
 async def talk(chat: Conversation, turns: int, *, name: str = "q") -> None:
@@ -60,25 +81,19 @@ async def lost_lines(chat: Conversation) -> list[str]:
 async def noted(chat: Conversation) -> set[str]:
     """The ids of which the diary says something."""
     lines = [line for entry in (await chat.stored()).entries for line in entry.text.splitlines()]
-    return {line.removeprefix("- ").split()[0] for line in lines}
+    return {line.removeprefix("- 🟡 ") for line in lines if line.startswith("- 🟡")}
 
 
 @pytest.mark.parametrize("buffer_tokens", [False, 30])
 @pytest.mark.parametrize(
     "error",
-    [
-        ContentFilterError("content filter"),
-        BadRequestError("bad request", status=400),
-        RoleError("nothing usable"),
-        ValueError("not for me"),
-    ],
+    [ContentFilterError("content filter"), BadRequestError("bad request", status=400), "I cannot help with that."],
     ids=lambda error: type(error).__name__,
 )
 async def test_a_message_that_is_always_refused_does_not_stop_the_diary(
-    error: Exception, buffer_tokens: int | bool
+    error: Exception | str, buffer_tokens: int | bool
 ) -> None:
-    observer = Refusing(error=error)
-    chat = Conversation(InMemoryStorage(), small_config(buffer_tokens=buffer_tokens), observer=observer)
+    chat = talking_to(Refusing("bad", error=error), buffer_tokens=buffer_tokens)
     await chat.commit(user("bad", 10))
 
     await talk(chat, 40)
@@ -87,12 +102,13 @@ async def test_a_message_that_is_always_refused_does_not_stop_the_diary(
     assert memory.window.sizes().message_tokens <= 150
     assert await lost_lines(chat) == [f"- 🟢 1 message {LOST}: the Observer refused it each time"]
     assert {f"q{number}" for number in range(25)} <= await noted(chat)
-    assert (await chat.stored()).observer_failures.refused == ()
+    assert chat.data("observation-failed") == []
     await assert_exactly_once(chat, memory)
 
 
 async def test_the_line_of_what_was_refused_is_dated_and_told() -> None:
-    chat = Conversation(InMemoryStorage(), observer=Refusing())
+    model = Refusing("bad")
+    chat = talking_to(model)
     await chat.commit(user("bad", 10))
 
     await talk(chat, 20)
@@ -101,28 +117,29 @@ async def test_the_line_of_what_was_refused_is_dated_and_told() -> None:
     assert entry.text.startswith(f"Date: {NOON:%Y-%m-%d}\n")
     assert (entry.message_count, entry.model) == (1, "")
     assert [e for e in chat.data("observation-end") if LOST in str(e["observations"])]
-    refusals = chat.data("observation-failed")
-    assert [event["error"] for event in refusals] == ["content filter"] * len(refusals)
-    assert [event["tokensAttempted"] for event in refusals] == [40, 40, 40, 20, 10, 10, 10]
+    refused = [len(call) for call in model.calls if "bad" in call]
+    assert refused == [4, 2, 1, 1, 1]
+    assert model.calls.count(["harmless"]) == 1
 
 
 @pytest.mark.parametrize("buffer_tokens", [False, 30])
 async def test_refused_messages_in_the_middle_are_found_by_halving(buffer_tokens: int | bool) -> None:
-    observer = Refusing(bad=("q17", "q18", "q30"))
-    chat = Conversation(InMemoryStorage(), small_config(buffer_tokens=buffer_tokens), observer=observer)
+    model = Refusing("q17", "q18", "q30")
+    chat = talking_to(model, buffer_tokens=buffer_tokens)
 
     await talk(chat, 90)
 
     assert len(await lost_lines(chat)) == 3
     assert {f"q{n}" for n in range(80)} - await noted(chat) == {"q17", "q18", "q30"}
-    assert sum(any(bad in call for bad in observer.bad) for call in observer.calls) < 30
+    assert sum(any(bad in call for bad in model.bad) for call in model.calls) < 50
+    assert max(map(len, model.calls[-5:])) >= 3  # batches are as large as ever
     await assert_exactly_once(chat, await chat.open())
 
 
 async def test_a_call_and_its_result_are_written_off_together() -> None:
     call = ToolPart(call_id="c", name="look", args={}, state="call")
-    result = ToolPart(call_id="c", name="look", args={}, state="result", result="words " * 10)
-    chat = Conversation(InMemoryStorage(), observer=Refusing(bad=("result",)))
+    result = ToolPart(call_id="c", name="look", args={}, state="result", result="result " * 10)
+    chat = talking_to(Refusing("result"))
     await chat.commit(
         user("ask", 10),
         Message(id="call", role="assistant", parts=[call], created_at=NOON),
@@ -152,76 +169,42 @@ async def test_a_call_and_its_result_are_written_off_together() -> None:
     ids=lambda error: type(error).__name__,
 )
 async def test_an_outage_writes_nothing_off(error: Exception, buffer_tokens: int | bool) -> None:
-    observer = FakeObserver(fail=error)
-    chat = Conversation(InMemoryStorage(), small_config(buffer_tokens=buffer_tokens), observer=observer)
+    model = Refusing(error=error)
+    chat = talking_to(model, buffer_tokens=buffer_tokens)
+    model.bad = {"harmless", *(f"q{number}" for number in range(40))}
     await talk(chat, 40)
     assert (await chat.stored()).entries == ()
-    assert min(len(call) for call in observer.calls) >= 2  # the batches are as large as ever
+    assert min(len(call) for call in model.calls if call != ["harmless"]) >= 2  # the batches are as large as ever
 
-    observer.fail = None
+    model.bad = ()
     await talk(chat, 20, name="later")
 
     assert {f"q{number}" for number in range(40)} <= await noted(chat)
     assert await lost_lines(chat) == []
 
 
-async def test_a_hook_that_raises_writes_nothing_off() -> None:
-    hooked = RoleError("the hook before_observation raised OSError: down")
-    hooked.__cause__ = OSError("down")
-    chat = Conversation(InMemoryStorage(), observer=Refusing(error=hooked))
+async def test_an_outage_amid_the_refusals_changes_nothing() -> None:
+    model = Refusing("bad", "harmless")
+    chat = talking_to(model)
     await chat.commit(user("bad", 10))
-
-    await talk(chat, 30)
-
+    await talk(chat, 20, name="refused")
+    model.bad = ["bad"]
+    model.error = ModelConnectionError("down")
+    await talk(chat, 20, name="down")
     assert (await chat.stored()).entries == ()
 
-
-async def test_an_outage_amid_the_refusals_changes_nothing() -> None:
-    observer = Refusing()
-    chat = Conversation(InMemoryStorage(), observer=observer)
-    await chat.commit(user("bad", 10))
-    turns = 0
-    while observer.calls[-2:] != [["bad"], ["bad"]]:  # once more, and it is given up
-        await talk(chat, 1, name=f"turn{(turns := turns + 1)}-")
-    observer.error = ModelConnectionError("down")
-
-    await talk(chat, 20, name="down")
-    assert await lost_lines(chat) == []
-
-    observer.bad = ()
-    await talk(chat, 5, name="up")
+    model.bad = ()
+    await talk(chat, 15, name="up")
     assert "bad" in await noted(chat)
     assert await lost_lines(chat) == []
 
 
 async def test_observing_by_hand_narrows_batches_too() -> None:
-    chat = Conversation(InMemoryStorage(), observer=Refusing(bad=("u3",)))
+    chat = talking_to(Refusing("u3"))
     for number in range(1, 9):
         await chat.commit(user(f"u{number}", 10))
 
-    for _ in range(12):
-        chat.clock.advance(1)
-        try:
-            await observe_now(chat.engine, "ada", chat.thread)
-        except ContentFilterError:
-            continue
-        break
+    await observe_now(chat.engine, "ada", chat.thread)
 
-    assert await noted(chat) >= {"u1", "u2", "u4", "u5", "u6", "u7", "u8"}
+    assert await noted(chat) == {"u1", "u2", "u4", "u5", "u6", "u7", "u8"}
     assert len(await lost_lines(chat)) == 1
-
-
-async def test_an_observer_that_refuses_everything_writes_nothing_off() -> None:
-    """A wrong setting is no fault of the messages: once it is right, all of them are noted."""
-    observer = FakeObserver()
-    observer.fail = BadRequestError("there is no parameter 'temperature'", status=400)
-    chat = Conversation(InMemoryStorage(), observer=observer)
-
-    await talk(chat, 40)
-    assert (await chat.stored()).entries == ()
-
-    observer.fail = None
-    await talk(chat, 15, name="later")
-    assert {f"q{number}" for number in range(40)} <= await noted(chat)
-    assert await lost_lines(chat) == []
-    await assert_exactly_once(chat, await chat.open())

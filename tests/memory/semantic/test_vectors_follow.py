@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,29 @@ def test_what_ended_with_its_event_loop_is_embedded_by_a_later_turn() -> None:
 
     asyncio.run(end_too_soon())
     assert "Rome is warm." in asyncio.run(later())
+
+
+def test_a_lease_that_is_granted_while_its_event_loop_ends_is_given_back() -> None:
+    granted = asyncio.Event()
+
+    class Late(InMemoryStorage):
+        async def acquire_lease(self, *args: Any, **options: Any) -> Any:
+            lease = await super().acquire_lease(*args, **options)
+            if not granted.is_set():
+                granted.set()
+                await asyncio.Event().wait()
+            return lease
+
+    storage, store = Late(), InMemoryVectorStore()
+    memory = memory_with(TopicEmbedder(), storage=storage, vector=store)
+
+    async def main() -> None:
+        await memory.messages.save("Rome is warm.", thread="one", resource="ada")
+        await granted.wait()
+
+    asyncio.run(main())
+    other = memory_with(TopicEmbedder(), storage=storage, vector=store)  # as in another process
+    assert other.sync.messages.embed(thread="one") == 1
 
 
 async def test_half_a_character_does_not_stop_its_thread() -> None:

@@ -301,3 +301,25 @@ def test_the_dialect_of_a_provider() -> None:
 def test_a_timeout_is_a_positive_number(name: str, seconds: Any) -> None:
     with pytest.raises(ConfigError, match=f"ModelSettings: {name} must be (a number|more than 0), not"):
         ModelSettings(**{name: seconds})
+
+
+@pytest.mark.parametrize("stop", ["END", ["END"], ("END",)])
+def test_one_text_or_several_end_the_answer(stop: Any) -> None:
+    settings = ModelSettings(stop=stop)
+    assert body(ask(settings=settings))["stop"] == ["END"]
+    assert settings == ModelSettings(stop=("END",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ({"stop": 5}, "stop must be a text or a list of texts, not 5"),
+        ({"temperature": "0.7"}, "temperature must be a number, not '0.7'"),
+        ({"top_p": -1}, "top_p must not be negative, not -1"),
+        ({"max_output_tokens": "500"}, "max_output_tokens must be a whole number from 1 on, not '500'"),
+        ({"max_output_tokens": 0}, "max_output_tokens must be a whole number from 1 on, not 0"),
+    ],
+)
+def test_a_setting_that_no_model_takes_is_refused(setting: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"ModelSettings: {problem}"):
+        ModelSettings(**setting)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Literal
 
+from diarist.checks import LARGEST, positive, seconds, share, whole
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.observational.roles.transcript import load_zone
@@ -31,7 +32,6 @@ logger = logging.getLogger("diarist")
 
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000
-_UNBUFFERED_LEAST_TOKENS = 1_000
 _ENDLESS = 1e300  # multiples of smaller numbers stay finite
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -83,26 +83,22 @@ class ObservationConfig:
     instruction: str | None = None
 
     def __post_init__(self) -> None:
-        require_whole("message_tokens", self.message_tokens)
-        require_positive("max_tokens_per_batch", self.max_tokens_per_batch)
-        require_positive("tool_result_tokens", self.tool_result_tokens)
-        require_number("previous_observer_tokens", self.previous_observer_tokens)
-        if self.previous_observer_tokens < 0:
-            raise ConfigError(f"previous_observer_tokens must not be negative, not {self.previous_observer_tokens}")
+        whole("", "message_tokens", self.message_tokens, least=1)
+        whole("", "max_tokens_per_batch", self.max_tokens_per_batch, least=1)
+        whole("", "tool_result_tokens", self.tool_result_tokens, least=1)
+        whole("", "previous_observer_tokens", self.previous_observer_tokens, least=0)
         if self.observer_batch_tokens is not None:
-            require_positive("observer_batch_tokens", self.observer_batch_tokens)
+            whole("", "observer_batch_tokens", self.observer_batch_tokens, least=1)
         if self.buffer_tokens is not False:
-            require_number("buffer_tokens", self.buffer_tokens)
-            if self.buffer_tokens is True or self.buffer_tokens <= 0:
-                raise ConfigError(f"buffer_tokens must be a positive number or False, not {self.buffer_tokens!r}")
+            _finite("buffer_tokens", self.buffer_tokens)
+            positive("", "buffer_tokens", self.buffer_tokens)
             if (tokens := self.buffered_tokens or 0) >= self.message_tokens:
                 raise ConfigError(
                     f"buffer_tokens is {tokens:,} tokens, which must be less than message_tokens "
                     f"({self.message_tokens:,})"
                 )
-        require_number("buffer_activation", self.buffer_activation)
-        share = 0 < self.buffer_activation <= 1
-        if not share and self.buffer_activation < _ABSOLUTE_ACTIVATION:
+        _finite("buffer_activation", self.buffer_activation)
+        if not 0 < self.buffer_activation <= 1 and self.buffer_activation < _ABSOLUTE_ACTIVATION:
             raise ConfigError(
                 "buffer_activation must be a share above 0 and up to 1, or the number of tokens to keep "
                 f"({_ABSOLUTE_ACTIVATION:,} or more), not {self.buffer_activation!r}"
@@ -130,12 +126,6 @@ class ObservationConfig:
         return round(self.message_tokens * (1 - self.buffer_activation))
 
     @property
-    def block_tokens(self) -> int:
-        """Tokens of raw messages at which a turn waits for the Observer: ``block_after`` as a number of tokens, or
-        ``message_tokens`` without background calls."""
-        return self.message_tokens if self.buffer_tokens is False else _absolute(self.block_after, self.message_tokens)
-
-    @property
     def batch_tokens(self) -> int:
         """Maximum tokens of one call of the Observer. An Observer that is behind can note all that is due at once."""
         if self.observer_batch_tokens is not None:
@@ -143,13 +133,6 @@ class ObservationConfig:
         if self.buffered_tokens is None:
             return _UNBUFFERED_BATCH_TOKENS
         return max(2 * self.buffered_tokens, self.message_tokens - self.retained_tokens)
-
-    @property
-    def least_tokens(self) -> float:
-        """Minimum observable tokens for which a run calls the Observer."""
-        if self.buffered_tokens is not None:
-            return self.buffered_tokens / 2
-        return min(_UNBUFFERED_LEAST_TOKENS, self.message_tokens / 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,24 +161,9 @@ class ReflectionConfig:
     instruction: str | None = None
 
     def __post_init__(self) -> None:
-        require_whole("observation_tokens", self.observation_tokens)
-        require_number("buffer_activation", self.buffer_activation)
-        if isinstance(self.buffer_activation, bool) or not 0 < self.buffer_activation <= 1:
-            raise ConfigError(
-                f"buffer_activation must be a share of observation_tokens above 0 and up to 1, "
-                f"not {self.buffer_activation!r}"
-            )
+        whole("", "observation_tokens", self.observation_tokens, least=1)
+        share("", "buffer_activation", self.buffer_activation)
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
-
-    @property
-    def start_tokens(self) -> int:
-        """Tokens of the log at which the Reflector is called in the background."""
-        return max(1, int(self.observation_tokens * self.buffer_activation))
-
-    @property
-    def block_tokens(self) -> int:
-        """``block_after`` as a number of tokens."""
-        return _absolute(self.block_after, self.observation_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +182,7 @@ class RetrievalConfig:
     search: bool = True
 
     def __post_init__(self) -> None:
-        require_positive("retrieval.max_tokens", self.max_tokens)
+        whole("", "retrieval.max_tokens", self.max_tokens, least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,8 +254,8 @@ class ObservationalMemoryConfig:
         for role, model in (("observation", self.observation.model), ("reflection", self.reflection.model)):
             if self.model is not None and model is not None:
                 raise ConfigError(f"set either model or {role}.model, not both")
-        require_positive("observe_timeout", self.observe_timeout)
-        require_positive("background_timeout", self.background_timeout)
+        seconds("", "observe_timeout", self.observe_timeout)
+        seconds("", "background_timeout", self.background_timeout)
         if self.on_debug_event is not None and (
             iscoroutinefunction(self.on_debug_event) or not callable(self.on_debug_event)
         ):
@@ -366,10 +334,11 @@ def check_overrides(overrides: Mapping[str, Json]) -> None:
             raise ConfigError(f"{name!r} cannot be overridden; these can: {names}")
         if name == "buffer_tokens" and value is False:
             continue
-        whole = name in ("message_tokens", "observation_tokens")
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-            raise ConfigError(f"{name} must be a {'whole number' if whole else 'number'}, not {value!r}")
-        require_positive(name, value)
+        if name in ("message_tokens", "observation_tokens"):
+            whole("", name, value, least=1, most=LARGEST)
+        else:
+            _finite(name, value)
+            positive("", name, value)
 
 
 def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
@@ -387,35 +356,22 @@ def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, 
 # --- checks -----------------------------------------------------------------------------------------------
 
 
-def require_positive(name: str, value: float) -> None:
-    """Raise ConfigError if ``value`` is not a positive number."""
-    require_number(name, value)
-    if isinstance(value, bool) or value <= 0:
-        raise ConfigError(f"{name} must be positive, not {value!r}")
-
-
-def require_whole(name: str, value: float) -> None:
-    """Raise ConfigError if ``value`` is not a positive whole number."""
-    require_positive(name, value)
-    if not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}")
-
-
-def require_number(name: str, value: object) -> None:
+def _finite(name: str, value: object) -> None:
     """Raise ConfigError if ``value`` is not a finite number."""
-    if not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{name} must be a number, not {value!r}")
     if not abs(value) < _ENDLESS:
         raise ConfigError(f"{name} must be a finite number, not {value!r}")
 
 
-def _absolute(value: float, threshold: int) -> int:
+def block_tokens(value: float, threshold: int) -> int:
+    """Return ``block_after`` as a number of tokens."""
     return round(value * threshold) if value < 2 else int(value)
 
 
 def _check_block(threshold_name: str, threshold: int, value: float) -> None:
-    require_number("block_after", value)
-    if isinstance(value, bool) or _absolute(value, threshold) <= threshold:
+    _finite("block_after", value)
+    if block_tokens(value, threshold) <= threshold:
         raise ConfigError(
             f"block_after must lie above {threshold_name} ({threshold:,}): a multiple between 1 and 2, "
             f"or a number of tokens; not {value!r}"
@@ -433,5 +389,5 @@ def _seconds(name: str, value: float | str | None) -> float | Literal["auto"] | 
         if not (match := _DURATION.fullmatch(value.strip())):
             raise ConfigError(f"{name} must be a number of seconds, '90s', '5m', '1h' or 'auto', not {value!r}")
         value = float(match[1]) * _SECONDS[match[2]]
-    require_positive(name, value)
+    seconds("", name, value)
     return float(value)

@@ -11,10 +11,9 @@ from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import digest_rows
 from diarist.memory.observational.log.log_store import lost_some
-from diarist.memory.observational.message_units import is_given_up, tokens_of, whole_units, without_covered
+from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
 from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
-from diarist.memory.observational.roles.refused_messages import or_note_refusal
 from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
@@ -35,7 +34,6 @@ async def observe(
 ) -> CycleResult | Exception:
     """Observe a batch and add its entry to the diary. The entry covers only the rows that the Observer noted.
 
-    If the Observer has refused a unit too often, the entry gets a line about the refusal instead of notes on the unit.
     Errors of the Observer or the storage are returned, not raised.
 
     Args:
@@ -52,8 +50,6 @@ async def observe(
 
     async def work() -> CycleResult:
         asked = diary.observer.observe(without_updates(batch.rows), earlier=log.entries)
-        if is_given_up(batch.rows, batch.sources, log.observer_failures.refused):
-            asked = or_note_refusal(asked, diary.observer, batch.rows, diary.config.timezone)
         observed = await diary.call_role(asked, cycle, timeout)
         if before_save is not None:
             await before_save()
@@ -124,8 +120,7 @@ async def _save_observation(
             )
         if reason := transitions.why_rejected(log, entry, {row.run_id for row in batch.rows if row.run_id}):
             raise ConflictError(f"{reason}; the notes are dropped")
-        changed = without_covered(transitions.add_observation(log, entry))
-        return transitions.record_success(changed, "observation")
+        return transitions.record_success(transitions.add_observation(log, entry), "observation")
 
     return await diary.update(change, read=read, rows=batch.ends), entry
 

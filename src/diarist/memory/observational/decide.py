@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
 
-from diarist.memory.observational.config import ObservationalMemoryConfig
+from diarist.memory.observational.config import ObservationalMemoryConfig, block_tokens
 from diarist.memory.observational.log.coverage import join_sources
 from diarist.memory.observational.log.transitions import cycle_id, replaced_by
 from diarist.storage.records import Observation, ObservationLog, Replaced, Source
 
-OVERSHOOT = 0.95
+_OVERSHOOT = 0.95
 """How far below ``retained_tokens`` the raw rows may come, as a share of it."""
 _LEAST_LEFT = 1_000
+_LEAST_UNBUFFERED = 1_000
 _LOG_AFTER_REFLECTION = 0.6
 _MUST_SHRINK_TO = 0.9
 
@@ -61,18 +62,19 @@ def limits_of(config: ObservationalMemoryConfig, *, message_tokens: int = 0, obs
         observation_tokens: Current size of the log.
     """
     observation, reflection = config.observation, config.reflection
+    buffer = observation.buffered_tokens
     limits = Limits(
         message_tokens=observation.message_tokens,
         retained_tokens=observation.retained_tokens,
-        block_tokens=observation.block_tokens,
-        buffer_tokens=observation.buffered_tokens,
-        least_tokens=observation.least_tokens,
+        block_tokens=block_tokens(observation.block_after, observation.message_tokens),
+        buffer_tokens=buffer,
+        least_tokens=min(_LEAST_UNBUFFERED, observation.message_tokens / 10) if buffer is None else buffer / 2,
         batch_tokens=observation.batch_tokens,
         observation_tokens=reflection.observation_tokens,
-        reflection_start_tokens=reflection.start_tokens,
-        reflection_block_tokens=reflection.block_tokens,
+        reflection_start_tokens=max(1, int(reflection.observation_tokens * reflection.buffer_activation)),
+        reflection_block_tokens=block_tokens(reflection.block_after, reflection.observation_tokens),
     )
-    if limits.buffer_tokens is not None:
+    if buffer is not None:
         return limits
     if config.share_token_budget:
         budget = limits.message_tokens + limits.observation_tokens
@@ -221,7 +223,7 @@ def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *,
 
     if over is not None and leaves_enough(over):
         overshoot = sums[over - 1] - excess
-        if message_tokens >= limits.block_tokens or overshoot <= OVERSHOOT * limits.retained_tokens:
+        if message_tokens >= limits.block_tokens or overshoot <= _OVERSHOOT * limits.retained_tokens:
             return over
     if under and leaves_enough(under):
         return under

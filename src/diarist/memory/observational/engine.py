@@ -259,7 +259,6 @@ class RunMemory:
         self._for_others = Patience(WAIT_FOR_OTHERS)
         self._opened_with = window.log
         self._just_read = True  # open() has read the diary, so the first step does not read it again
-        self._reason = ""
 
     @property
     def log(self) -> ObservationLog:
@@ -341,7 +340,6 @@ class RunMemory:
             await self._learn(log)
             return False
         await self.adopt(log)
-        self._reason = "overflow" if trigger == "overflow" else "activation"
         await self.diary.activated(self.log, there, "observation", tokens, trigger)
         return True
 
@@ -362,8 +360,7 @@ class RunMemory:
             units = window.fresh(pinned)
             if not everything:
                 units = select_rows(window.rows, units, limits)
-            least, refused = limits.least_batch_tokens, window.stored.observer_failures.refused
-            batches = split_batches(units, limits.batch_tokens, window.run_id, least=least, refused=refused)
+            batches = split_batches(units, limits.batch_tokens, window.run_id, least=limits.least_batch_tokens)
             for number, rows in enumerate(batches):
                 unnoted = {row.id for row in window.rows} - window.facts.noted
                 if not unnoted.issuperset([row.id for row in rows]):
@@ -376,7 +373,7 @@ class RunMemory:
                     timeout=self.patience.left,
                     forgive_timeout=number > 0,
                 )
-                if not await self._adopt_result(result, started, "observation"):
+                if not await self._adopt_result(result, started):
                     return False
                 if isinstance(result, CycleResult) and result.partial:
                     return True  # the rest of these rows must be observed before the next batch
@@ -409,7 +406,6 @@ class RunMemory:
             await self._learn(log)
             return
         await self.adopt(log)
-        self._reason = "reflection"
         await self.diary.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
 
     async def _reflect_now(self) -> bool:
@@ -426,12 +422,11 @@ class RunMemory:
             plan = self.window.reflection_plan()
             if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
                 await self.adopt(self.window.stored)  # another run has replaced these entries already
-                self._reason = "reflection"
                 return True
             if plan:
                 started = asyncio.get_running_loop().time()
                 result = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-                await self._adopt_result(result, started, "reflection")
+                await self._adopt_result(result, started)
         return False
 
     def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
@@ -551,7 +546,6 @@ class RunMemory:
             await self.refresh()
             if self.window.stored.version != self.log.version:
                 await self.adopt(self.window.stored)
-                self._reason = "overflow"
             if chunks := self.window.chunks(pinned, everything=True):
                 tokens = sum(tokens_of(rows) for _, rows in chunks)
                 await self.activate([entry for entry, _ in chunks], tokens, "overflow")
@@ -574,11 +568,6 @@ class RunMemory:
     async def report(self, error: Exception) -> None:
         """Send an event about an error."""
         await self.diary.report(self.log, error, tokens_of(self.window.rows))
-
-    def take_reason(self) -> str:
-        """Return why the shown diary changed since the last call of this method; empty if it did not."""
-        reason, self._reason = self._reason, ""
-        return reason
 
     # -- the diary, as stored and as shown
 
@@ -630,13 +619,12 @@ class RunMemory:
     def _running(self, operation: Operation) -> bool:
         return self._engine.background.running(self._jobs[operation])
 
-    async def _adopt_result(self, result: CycleResult | Exception, started: float, reason: str) -> bool:
+    async def _adopt_result(self, result: CycleResult | Exception, started: float) -> bool:
         """Show the diary that a cycle has saved; returns False if it failed, or if the run may not wait longer."""
         self.patience.spend(started)
         if isinstance(result, Exception):
             self.patience.lose()
             return False
-        self._reason = reason
         await self.adopt(result.log)
         return not self.patience.exhausted
 

@@ -21,7 +21,6 @@ from diarist.memory.observational.decide import Limits, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.message_units import (
-    is_suspect,
     observable_units,
     split_at_chunks,
     split_batches,
@@ -106,30 +105,28 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
 
     Raises StorageError if the storage is not available.
     """
-    run_id, partial = job.run_id, True
-    while partial:  # finish the rest of a batch before the next one
+    run_id = job.run_id
+    while True:
         coverage = Coverage(log.entries, job.thread_id)
         end = inf if job.before is None else job.before
         raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
         ensure_counted(raw, diary.counter)
-        partial = False
-        for batch in _worth_a_call(raw, job, diary.limits, run_id, log):
-            sources = sources_of(batch, raw, coverage, job.thread_id)
-            own = batch[0].run_id == run_id
-            result = await observe(
-                diary,
-                visible_log(log, run_id),
-                Batch(rows=batch, sources=sources, run_id=run_id if own else None),
-                timeout=diary.config.background_timeout,
-                buffered=True,
-            )
-            raise_if_away(result)
-            if isinstance(result, Exception):
-                break
-            log, partial = result.log, result.partial
-            if partial:
-                log, rows = await diary.logs.read_with_rows(job.thread_id, job.resource_id, run_id)
-                break
+        batch = next(iter(_worth_a_call(raw, job, diary.limits, log)), None)
+        if batch is None:
+            break
+        sources = sources_of(batch, raw, coverage, job.thread_id)
+        own = batch[0].run_id == run_id
+        result = await observe(
+            diary,
+            visible_log(log, run_id),
+            Batch(rows=batch, sources=sources, run_id=run_id if own else None),
+            timeout=diary.config.background_timeout,
+            buffered=True,
+        )
+        raise_if_away(result)
+        if isinstance(result, Exception):
+            break
+        log, rows = await diary.logs.read_with_rows(job.thread_id, job.resource_id, run_id)
     if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
@@ -145,28 +142,17 @@ async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
         raise_if_away(await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True))
 
 
-def _worth_a_call(
-    rows: list[Message], job: Job, limits: Limits, run_id: str | None, log: ObservationLog
-) -> list[list[Message]]:
+def _worth_a_call(rows: list[Message], job: Job, limits: Limits, log: ObservationLog) -> list[list[Message]]:
     """Return batches of rows, one per call of the Observer. Leaves out the newest ones that are still too small.
 
-    Keeps small batches before a buffered chunk, and those that were split after refusals, since they cannot grow.
+    Keeps small batches before a buffered chunk, since they cannot grow.
     """
     waiting = Coverage(log.buffered, job.thread_id)
     pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
-    least, refused = limits.least_batch_tokens, log.observer_failures.refused
-    calls = [
-        batch
-        for piece in pieces
-        for batch in split_batches(piece, limits.batch_tokens, run_id, least=least, refused=refused)
-    ]
+    least = limits.least_batch_tokens
+    calls = [batch for piece in pieces for batch in split_batches(piece, limits.batch_tokens, job.run_id, least=least)]
     newest_chunk = waiting.ranges[-1][0] if waiting.ranges else 0
-
-    def may_grow(batch: list[Message]) -> bool:
-        small = tokens_of(batch) < least and seq_of(batch[0]) > newest_chunk
-        return small and not is_suspect(batch, refused)
-
-    while calls and may_grow(calls[-1]):
+    while calls and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
         calls.pop()
     return calls
 
@@ -213,7 +199,7 @@ def pack_threads(threads: Sequence[Unobserved], log: ObservationLog, limit: int,
     """Return the batches of the threads, as ``split_batches`` makes them, with the sources of each thread."""
     units = [unit for thread in threads for unit in thread.units]
     batches: list[Batch] = []
-    for rows in split_batches(units, limit, None, least=least, refused=log.observer_failures.refused):
+    for rows in split_batches(units, limit, None, least=least):
         ids = {row.id for row in rows}
         sources = [
             sources_of([row for row in raw if row.id in ids], raw, Coverage(log.entries, thread_id), thread_id)
@@ -236,23 +222,22 @@ async def buffer_other_threads(diary: ThreadDiary, log: ObservationLog) -> None:
     threads = await unobserved(diary, log, dict.fromkeys(others))
     if sum(thread.tokens for thread in threads) < (diary.limits.buffer_tokens or diary.limits.message_tokens):
         return
-    ids = [thread.thread_id for thread in threads]
-    async with diary.logs.claim_each(ids, log.resource_id, "observation") as mine:
-        log = await diary.logs.newer(log) or log
-        left = await unobserved(diary, log, dict.fromkeys(mine))
-        batches = pack_threads(left, log, diary.config.observation.max_tokens_per_batch)
-        for start in range(0, len(batches), AT_ONCE):
+    ends = {thread.thread_id: seq_of(thread.raw[-1]) + 1 for thread in threads}
+    async with diary.logs.claim_each(list(ends), log.resource_id, "observation") as mine:
+        while True:
+            log = await diary.logs.newer(log) or log
+            left = await unobserved(diary, log, {thread_id: ends[thread_id] for thread_id in mine})
+            batches = pack_threads(left, log, diary.config.observation.max_tokens_per_batch)[:AT_ONCE]
             results = await observe_side_by_side(
-                [(diary, batch) for batch in batches[start : start + AT_ONCE]],
+                [(diary, batch) for batch in batches],
                 visible_log(log, None),
                 timeout=diary.config.background_timeout,
                 buffered=True,
             )
             for result in results:
                 raise_if_away(result)
-            if any(isinstance(result, Exception) or result.partial for result in results):
-                return  # do not call a failing Observer again, nor observe newer rows before unnoted ones
-            log = await diary.logs.newer(log) or log
+            if not results or any(isinstance(result, Exception) for result in results):
+                return  # do not call a failing Observer again
 
 
 async def observe_side_by_side(

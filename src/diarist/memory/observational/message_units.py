@@ -1,28 +1,18 @@
 """Units: raw rows that must stay together, such as a tool call and its result. Selection of the units for the Observer,
 and their batches. Pure.
-
-If the Observer's model refuses a batch again and again, the batch is halved to find the refused messages; these are
-then skipped, so that observation goes on. The log stores the sources of refused calls, so all processes narrow a batch
-the same way, and refusals in one thread of a resource do not affect the others.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, chain, groupby, islice
 
 from diarist.counting import message_tokens
-from diarist.memory.observational.decide import OVERSHOOT, Limits
+from diarist.memory.observational.decide import Limits
 from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.rows import seq_of, stand_in
 from diarist.messages import Message, ToolPart
-from diarist.storage.records import ObservationLog, Source
-
-PATIENCE = 3
-"""Number of refusals after which a batch is first halved; each further refusal halves it again. Also the number of
-refusals after which a single unit is given up."""
 
 
 def tokens_of(rows: Iterable[Message]) -> int:
@@ -152,37 +142,11 @@ def newest_half(rows: Sequence[Message], pinned: Collection[str], *, halvings: i
 # --- selection and batches ---------------------------------------------------------------------------------
 
 
-def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limits: Limits) -> list[list[Message]]:
-    """Return the oldest units that bring the raw rows down to ``retained_tokens``; all units if they are too few.
-
-    The remaining rows should begin with a user message. So the rest of a turn is included if it is small (at most 0.95
-    of ``retained_tokens``). Otherwise the whole turn is left out, if the rows still get below their threshold; if not,
-    the turn is split.
-    """
-    if not units:
-        return []
-    total = tokens_of(raw)
-    need = total - limits.retained_tokens
-    sums = list(accumulate(tokens_of(unit) for unit in units))
-    enough = next((count for count, size in enumerate(sums, start=1) if size >= need), len(units))
-    taken: set[str] = set()
-    first = 0
-    clean: list[bool] = []  # for each number of units taken: the first remaining row is a user message, or none remains
-    for unit in units:
-        taken |= {row.id for row in unit}
-        while first < len(raw) and raw[first].id in taken:
-            first += 1
-        clean.append(first == len(raw) or raw[first].role == "user")
-    for count in range(enough, len(units) + 1):
-        if sums[count - 1] - need > OVERSHOOT * limits.retained_tokens:
-            break
-        if clean[count - 1]:
-            return [list(unit) for unit in units[:count]]
-    for count in range(enough - 1, 0, -1):
-        below = total - sums[count - 1] < limits.message_tokens
-        if clean[count - 1] and below and sums[count - 1] >= limits.least_tokens:
-            return [list(unit) for unit in units[:count]]
-    return [list(unit) for unit in units[:enough]]
+def select_rows(raw: Sequence[Message], units: Sequence[Sequence[Message]], limits: Limits) -> list[Sequence[Message]]:
+    """Return the oldest units that bring the raw rows down to ``retained_tokens``; all units if they are too few."""
+    need = tokens_of(raw) - limits.retained_tokens
+    sums = accumulate(tokens_of(unit) for unit in units)
+    return list(units[: next((count for count, size in enumerate(sums, start=1) if size >= need), len(units))])
 
 
 def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> list[list[Sequence[Message]]]:
@@ -200,12 +164,7 @@ def split_at_chunks(units: Sequence[Sequence[Message]], waiting: Coverage) -> li
 
 
 def split_batches(
-    units: Sequence[Sequence[Message]],
-    limit: int,
-    run_id: str | None,
-    *,
-    least: float = 0,
-    refused: Sequence[Source] = (),
+    units: Sequence[Sequence[Message]], limit: int, run_id: str | None, *, least: float = 0
 ) -> list[list[Message]]:
     """Split units into batches of about ``limit`` tokens, one per call of the Observer.
 
@@ -214,9 +173,8 @@ def split_batches(
     Args:
         run_id: A run that may still be discarded; its rows never share a batch with others.
         least: Batches with fewer tokens are joined with the batch before or after.
-        refused: Refused sources; batches that were refused too often are halved.
     """
-    batches: list[list[Sequence[Message]]] = []
+    batches: list[list[Message]] = []
     sizes: list[int] = []
     owner = False
     for unit in units:
@@ -228,54 +186,9 @@ def split_batches(
                 batches.append([])
                 sizes.append(0)
                 owner = own
-            batches[-1].append(piece)
+            batches[-1] += piece
             sizes[-1] += size
-    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1][-1].run_id == run_id) is owner:
+    if len(batches) > 1 and sizes[-1] < least and (batches[-2][-1].run_id == run_id) is owner:
         rest = batches.pop()
         batches[-1] += rest
-    return [list(chain.from_iterable(part)) for batch in batches for part in _narrow(batch, refused)]
-
-
-# --- refused messages ----------------------------------------------------------------------------------------
-
-
-def _narrow(units: Sequence[Sequence[Message]], refused: Sequence[Source]) -> list[list[Sequence[Message]]]:
-    """Split a batch into pieces, in order: each group of units that was refused too often is halved.
-
-    Without refusals, there is only one piece.
-    """
-    pieces: list[list[Sequence[Message]]] = []
-    for among, group in groupby(units, key=lambda unit: _too_often(unit, refused)):
-        together = list(group)
-        half = (len(together) + 1) // 2 if among else len(together)
-        pieces += [part for part in (together[:half], together[half:]) if part]
-    return pieces
-
-
-def is_suspect(rows: Sequence[Message], refused: Sequence[Source]) -> bool:
-    """Return True if these rows were refused too often, so that the batch was made smaller."""
-    return bool(_too_often(rows, refused))
-
-
-def is_given_up(rows: Sequence[Message], sources: Sequence[Source], refused: Sequence[Source]) -> bool:
-    """Return True if these rows are a single unit that was refused too often when it was sent alone."""
-    return is_unit(rows) and all(refused.count(source) >= PATIENCE for source in sources)
-
-
-def without_covered(log: ObservationLog) -> ObservationLog:
-    """Drop the refusals of rows that the log now covers."""
-    refused = log.observer_failures.refused
-    covered = {thread_id: Coverage(log.entries, thread_id) for thread_id in {source.thread_id for source in refused}}
-    left = tuple(s for s in refused if not covered[s.thread_id].covers(s.first_seq, s.last_seq))
-    return log if left == refused else replace(log, observer_failures=replace(log.observer_failures, refused=left))
-
-
-def _too_often(unit: Sequence[Message], refused: Sequence[Source]) -> tuple[int, ...]:
-    """Return the indexes of the refusals that include a unit; empty if there are fewer than ``PATIENCE``."""
-    thread_id, first, last = unit[0].thread_id, seq_of(unit[0]), seq_of(unit[-1])
-    among = tuple(
-        place
-        for place, source in enumerate(refused)
-        if source.thread_id == thread_id and source.first_seq <= last and first <= source.last_seq
-    )
-    return among if len(among) >= PATIENCE else ()
+    return batches

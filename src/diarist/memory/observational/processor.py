@@ -245,7 +245,6 @@ class DiaryProcessor(Processor[Any]):
                     notes=args.state.notes,
                     diary=DiaryState(log.born, log.erasures, log.generation, entries),
                     step_number=args.step_number,
-                    why=memory.take_reason(),
                 )
             )
 

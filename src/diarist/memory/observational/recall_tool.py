@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from diarist.exceptions import ConfigError, InputError, ToolError
 from diarist.memory.memory_note import quote
@@ -76,9 +76,7 @@ def recall_tool(
     by_meaning = search is not None
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
-    access = Access(
-        storage, resource_id=resource_id, thread_id=thread_id, run_id=run_id, obscured=config.obscures_threads
-    )
+    access = Access(thread_id, storage, resource_id, run_id, config.obscures_threads)
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
     recall = _Recall(access, pages, search, read_log, shown)
     searches = search is not None and settings.search
@@ -109,19 +107,15 @@ def _tool(prompt: str, *, searches: bool) -> Tool:
     return Tool(name=RECALL, function=partial(function, cast(_Recall, None)), description=load_prompt(prompt))
 
 
+@dataclass(frozen=True, slots=True)
 class _Recall:
     """The functions of the tool; the signatures of the first two become the schema that the model sees."""
 
-    def __init__(
-        self,
-        access: Access,
-        pages: Pages,
-        search: Search | None,
-        read_log: Callable[[], ObservationLog],
-        shown: Callable[[], Collection[str]],
-    ) -> None:
-        self._access, self._pages, self._search = access, pages, search
-        self._read_log, self._shown = read_log, shown
+    _access: Access
+    _pages: Pages
+    _search: Search | None
+    _read_log: Callable[[], ObservationLog]
+    _shown: Callable[[], Collection[str]]
 
     async def with_search(
         self,
@@ -335,14 +329,15 @@ class _Recall:
 # --- access: all reads of the tool go through here ----------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class Access:
     """The threads and messages of a resource that a run may read, with the run's own rows."""
 
-    def __init__(
-        self, storage: Storage, *, resource_id: str, thread_id: str, run_id: str | None, obscured: bool
-    ) -> None:
-        self._storage, self._resource_id, self._run_id, self._obscured = storage, resource_id, run_id, obscured
-        self.own_id = thread_id
+    own_id: str
+    _storage: Storage
+    _resource_id: str
+    _run_id: str | None
+    _obscured: bool
 
     def label(self, thread_id: str) -> str:
         """Return the name under which the model sees a thread."""
@@ -379,22 +374,13 @@ class Access:
         """Yield the resource's threads, newest first."""
         return threads_of(self._storage, self._resource_id)
 
-    async def rows(
-        self,
-        thread_id: str,
-        *,
-        after: int | None = None,
-        before: int | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> list[Message]:
-        """Return messages of a thread, as ``Storage.list_messages`` does; empty for a thread of another resource."""
+    async def rows(self, thread_id: str, **options: Any) -> list[Message]:
+        """Return messages of a thread, as ``Storage.list_messages`` does with these options; empty for a thread of
+        another resource."""
         if not await self.may_read(thread_id):
             return []
         run_id = self._run_id if thread_id == self.own_id else None
-        rows = await self._storage.list_messages(
-            thread_id, after=after, before=before, limit=limit, newest_first=newest_first, run_id=run_id
-        )
+        rows = await self._storage.list_messages(thread_id, **options, run_id=run_id)
         return [row for row in rows if row.resource_id == self._resource_id]
 
     async def search(

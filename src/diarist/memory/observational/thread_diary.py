@@ -26,7 +26,6 @@ from diarist.memory.observational.log.log_store import LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
-from diarist.memory.observational.roles.refused_messages import is_refusal
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
@@ -230,8 +229,7 @@ class ThreadDiary:
         """Run a cycle and send its events. Errors are returned, not raised.
 
         Args:
-            batch: The rows of an observation. Their sources are recorded if the Observer refuses them, so that they are
-                not sent forever. A failure is counted only while they are stored.
+            batch: The rows of an observation. A failure is counted only while they are stored.
             forgive_timeout: Do not count a timeout as a failure.
         """
         thread_ids = sorted({source.thread_id for source in batch.sources}) if batch else [self.thread_id]
@@ -289,13 +287,10 @@ class ThreadDiary:
             self.tell(part)
 
     async def _count_failure(self, cycle: Cycle, error: Exception, batch: Batch | None, *, at: datetime) -> None:
-        refused = batch.sources if batch and is_refusal(error) else ()
-
         def count(now: ObservationLog) -> ObservationLog:
             if cycle.log.version and not now.version:  # the log was deleted; a failure must not create it again
                 return now
-            left = () if was_forgotten(cycle.log, now) else refused
-            return transitions.record_failure(now, cycle.operation, at=at, error=_kind(error), refused=left)
+            return transitions.record_failure(now, cycle.operation, at=at, error=_kind(error))
 
         try:  # a log that was never saved cannot show that its thread was deleted; missing rows show it
             await self.update(count, rows=batch.ends if batch and not cycle.log.version else ())

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
-from diarist.concurrency import acquire_or_release, being_cancelled, inner_cancel_as_error, shield_until_done
+from diarist.concurrency import being_cancelled, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import ConfigError, ThreadBusyError
+from diarist.memory.leases import acquire_lease
 from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
@@ -198,8 +199,9 @@ class SemanticIndex:
     @asynccontextmanager
     async def _claimed(self, thread_id: str) -> AsyncGenerator[Lease | None]:
         """Hold the lease for embedding the thread; yields None if another process has it."""
-        claim = self._storage.acquire_lease(lease_of(thread_id), self._owner, ttl=_LEASE)
-        lease = await acquire_or_release(claim, partial(self._let_go, thread_id))
+        lease = await acquire_lease(
+            self._storage, lease_of(thread_id), self._owner, ttl=_LEASE, release=partial(self._let_go, thread_id)
+        )
         try:
             yield lease
         finally:

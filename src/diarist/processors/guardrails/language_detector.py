@@ -9,7 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, cast
 
-from diarist.checks import function, share, text_list, whole
+from diarist.checks import function, share, text_or_texts, whole
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model
 from diarist.processors.base import returned
@@ -73,7 +73,7 @@ class LanguageDetector(StreamGuard):
         whole(name, "min_text_length", self.min_text_length, least=0)
         function(name, "detector", self.detector)
         function(name, "translator", self.translator)
-        self.targets = (self.targets,) if isinstance(self.targets, str) else text_list(name, "targets", self.targets)
+        self.targets = text_or_texts(name, "targets", self.targets)
         if not self.targets:
             raise ConfigError(f"{name}: targets is empty; name at least one language")
         for code in self.targets:

@@ -121,7 +121,7 @@ def describe(
     """Return an option's categories as a mapping from name to description. Raises ConfigError if there are none."""
     if categories is None:
         return dict(known)
-    names = text_list(owner, f"{option}, or a mapping of name to description,", categories)
+    names = text_list(owner, option, categories, wanted="a list of texts, or a mapping of names to descriptions")
     if not names:
         raise ConfigError(f"{owner}: {option} is empty; name at least one")
     if not isinstance(categories, Mapping):

@@ -182,8 +182,7 @@ def _lies_in(entry: Observation, covered: Mapping[str, Coverage]) -> bool:
 
 
 def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:
-    """Return the log with these entries. Drops a buffered reflection of erased rows, and the refused sources, which
-    have digests of rows."""
+    """Return the log with these entries. Drops a buffered reflection of erased rows."""
     log = with_entries(log, entries)
     pending = None if log.reflection is not None and erasure.reaches(log.reflection.entry) else log.reflection
-    return replace(log, reflection=pending, observer_failures=replace(log.observer_failures, refused=()))
+    return replace(log, reflection=pending)

@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from diarist.concurrency import acquire_or_release, being_cancelled, shield_until_done
+from diarist.concurrency import being_cancelled, shield_until_done
 from diarist.exceptions import ConflictError, StorageError
+from diarist.memory.leases import acquire_lease
 from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
@@ -252,7 +253,7 @@ class LogStore:
     async def _acquire(self, name: str, deadline: float) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
-            lease = await acquire_or_release(self._storage.acquire_lease(name, owner, ttl=LEASE_TTL), self._release)
+            lease = await acquire_lease(self._storage, name, owner, ttl=LEASE_TTL, release=self._release)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease

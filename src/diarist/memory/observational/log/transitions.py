@@ -30,7 +30,6 @@ MAX_TOMBSTONES = 256
 
 MAX_HINTS = 50
 """Maximum number of threads whose hints a reflection keeps."""
-_MAX_REFUSED = 100
 _FIRST_DELAY = timedelta(seconds=30)
 _LONGEST_DELAY = timedelta(minutes=10)
 
@@ -163,25 +162,17 @@ def drop_entries(log: ObservationLog, ids: Collection[str]) -> ObservationLog:
     return log if len(entries) == len(log.entries) else with_entries(log, entries)
 
 
-def record_failure(
-    log: ObservationLog, operation: Operation, *, at: datetime, error: str, refused: Sequence[Source] = ()
-) -> ObservationLog:
-    """Count a failed cycle. The same failure (time, error, and no new refused sources) is not counted twice.
-
-    Args:
-        refused: The sources of the call, if the Observer refused it; the log keeps the last hundred.
-    """
+def record_failure(log: ObservationLog, operation: Operation, *, at: datetime, error: str) -> ObservationLog:
+    """Count a failed cycle. The same failure (time and error) is not counted twice."""
     before = failures_of(log, operation)
-    if before.last_at == at and before.last_error == error and set(refused) <= set(before.refused):
+    if before.last_at == at and before.last_error == error:
         return log
-    known = (*before.refused, *refused)[-_MAX_REFUSED:]
-    return _with_failures(log, operation, Failures(count=before.count + 1, last_at=at, last_error=error, refused=known))
+    return _with_failures(log, operation, Failures(count=before.count + 1, last_at=at, last_error=error))
 
 
 def record_success(log: ObservationLog, operation: Operation) -> ObservationLog:
-    """Reset the failures of this operation, but keep the refused sources."""
-    before = failures_of(log, operation)
-    return log if before.count == 0 else _with_failures(log, operation, Failures(refused=before.refused))
+    """Reset the failures of this operation."""
+    return log if failures_of(log, operation).count == 0 else _with_failures(log, operation, Failures())
 
 
 def failures_of(log: ObservationLog, operation: Operation) -> Failures:

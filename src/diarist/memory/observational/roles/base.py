@@ -21,18 +21,13 @@ class RoleError(DiaristError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """The result of observing some messages.
+class Reflected:
+    """The text that replaces some entries.
 
     Attributes:
         text: Dated lines, in the format of the diary.
         current_task: The user's goal at the end of the messages; None if they do not show it.
         suggested_response: How the assistant should go on; None if the messages do not show it.
-        thread_title: A new title for the thread; None if none was requested, or the title stays.
-        citations: For each line of ``text`` the ids of the messages it cites; empty if no line cites any.
-        unnoted: Ids of messages that the notes do not cover, because the answer was cut off before them. They stay
-            raw, and so do later messages of their thread.
-        working_memory: The update of working memory, if the Observer keeps it.
         usage: Tokens of all model calls together, failed attempts included.
         model: Id of the model, or ``"extractive"``; empty if there was nothing to do.
         calls: Number of model calls.
@@ -43,10 +38,6 @@ class Observed:
     text: str
     current_task: str | None = None
     suggested_response: str | None = None
-    thread_title: str | None = None
-    citations: tuple[tuple[str, ...], ...] = ()
-    unnoted: tuple[str, ...] = ()
-    working_memory: ObserverUpdate | None = None
     usage: Usage
     model: str
     calls: int = 1
@@ -55,17 +46,21 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reflected:
-    """The text that replaces some entries. Fields as in ``Observed``."""
+class Observed(Reflected):
+    """The result of observing some messages; it also has the fields of ``Reflected``.
 
-    text: str
-    current_task: str | None = None
-    suggested_response: str | None = None
-    usage: Usage
-    model: str
-    calls: int = 1
-    warnings: tuple[str, ...] = ()
-    shortfall: str = ""
+    Attributes:
+        thread_title: A new title for the thread; None if none was requested, or the title stays.
+        citations: For each line of ``text`` the ids of the messages it cites; empty if no line cites any.
+        unnoted: Ids of messages that the notes do not cover, because the answer was cut off before them. They stay
+            raw, and so do later messages of their thread.
+        working_memory: The update of working memory, if the Observer keeps it.
+    """
+
+    thread_title: str | None = None
+    citations: tuple[tuple[str, ...], ...] = ()
+    unnoted: tuple[str, ...] = ()
+    working_memory: ObserverUpdate | None = None
 
 
 class ObserverRole(Protocol):

@@ -8,7 +8,8 @@ from functools import partial
 from math import inf
 from typing import Literal, NamedTuple
 
-from diarist.chunks import Usage
+from diarist.exceptions import BadRequestError, ContentFilterError
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.observational.message_units import is_unit, whole_units
 from diarist.memory.observational.prompt.threads import by_thread
@@ -35,10 +36,16 @@ from diarist.memory.observational.roles.calling import (
 from diarist.memory.observational.roles.earlier_notes import select_notes, without_repeats
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
 from diarist.memory.observational.roles.prompt_echo import under_headings
-from diarist.memory.observational.roles.transcript import load_zone, numbered_files, render_transcript
+from diarist.memory.observational.roles.transcript import (
+    date_heading,
+    load_zone,
+    local_time,
+    numbered_files,
+    render_transcript,
+)
 from diarist.memory.working.observer_updates import ObserverUpdate, ObserverUpdates, take_section
 from diarist.memory.working.rendering import element
-from diarist.messages import Message
+from diarist.messages import Message, TextPart
 from diarist.models.base import ModelSettings
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
@@ -48,6 +55,8 @@ _LEAST_WORDS = 60
 _SAMPLES, _SAMPLE = 20, 200
 _SMALLER_PIECES = 2
 """How many times a copied answer is retried with half as many messages."""
+_MAX_REFUSALS = 3
+"""Refusals of a single unit after which it is skipped."""
 
 
 class ModelObserver:
@@ -55,71 +64,30 @@ class ModelObserver:
 
     Args:
         model: Called without tools, with instructions in the system role and the transcript, as quoted data, in the
-            user role. Several models are tried one after the other.
-        settings: Override the defaults: temperature 0.3 and 100,000 output tokens. If the provider refuses these two,
-            the call is repeated without them, with a warning.
+            user role. Several models are tried one after the other. If the provider refuses the temperature, the output
+            limit or the files, the call is repeated without them, with a warning.
+        config: Its ``observation`` has the options; the defaults if None.
         counter: Counts tokens; o200k_base by default.
-        timezone: IANA name; dates and times of the notes are in it.
-        instruction: Appended to the instructions.
-        language: Language of the notes, such as ``"German"``; the user's own by default.
-        previous_tokens: Maximum tokens of earlier notes in the prompt. Of a longer diary, its end is shown, and the
-            lines nearest to the messages by their words.
-        tool_result_tokens: Longer tool results are cut to this in the transcript.
-        batch_tokens: A message longer than this is cut; None never cuts.
-        temporal_markers: Name pauses of ten minutes or more in the transcript.
-        attachments: Send images and files themselves; if the model refuses them, the call is repeated without them,
-            with a warning. The transcript always names them.
-        thread_title: Ask for a title of the thread.
         working_updates: Set if the Observer also updates working memory.
-        name_threads: Name the thread even if all messages belong to one.
-        obscure_threads: Name threads by a hash of their ids.
-
-    Raises:
-        ConfigError: The time zone is not known.
     """
 
     def __init__(
         self,
         model: RoleModel,
+        config: ObservationalMemoryConfig | None = None,
         *,
-        settings: ModelSettings | None = None,
         counter: TokenCounter | None = None,
-        timezone: str = "UTC",
-        instruction: str | None = None,
-        language: str | None = None,
-        previous_tokens: int = 4_000,
-        tool_result_tokens: int = 5_000,
-        batch_tokens: int | None = 24_000,
-        temporal_markers: bool = False,
-        attachments: bool = True,
-        thread_title: bool = False,
         working_updates: ObserverUpdates | None = None,
-        name_threads: bool = False,
-        obscure_threads: bool = False,
     ) -> None:
-        load_zone(timezone)
-        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
+        self._config = config = config or ObservationalMemoryConfig()
+        self._options = options = config.observation
+        self._caller = Caller(model, options.model_settings.over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
-        self._render = partial(
-            render_transcript,
-            timezone=timezone,
-            counter=self._counter,
-            tool_result_tokens=tool_result_tokens,
-            message_tokens=batch_tokens,
-            temporal_markers=temporal_markers,
-            name_threads=name_threads,
-            obscure_threads=obscure_threads,
-        )
-        self._timezone = timezone
-        asked = [load_prompt("observer_title")] if thread_title else []
+        self._names_threads = config.scope == "resource"
+        asked = [load_prompt("observer_title")] if options.thread_title else []
         asked += [working_updates.instructions] if working_updates else []
-        self._instructions = compose_instructions("observer", instruction, language, *asked)
-        self._previous_tokens = previous_tokens
-        self._attachments = attachments
-        self._thread_title = thread_title
+        self._instructions = compose_instructions("observer", options.instruction, config.language, *asked)
         self._working_updates = working_updates
-        self._name_threads = name_threads
-        self._obscure_threads = obscure_threads
         self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
         self._only_copies = False  # the last messages were noted by rules, since the model copied them in each try
 
@@ -131,15 +99,52 @@ class ModelObserver:
         messages is retried once, then with fewer messages, then replaced by extractive notes. After that, fewer
         messages are not tried until an answer is no copy. A looping answer is retried once, then read like a cut one.
         An answer that only repeats earlier notes is retried without showing them.
+
+        If the model refuses the messages or gives no notes, half as many are sent. A unit that was refused three times
+        is skipped, with a note. But if the model does not note a harmless message either, its error is raised: then it
+        is broken or misconfigured.
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
-        spent = Spent()
-        reach, part = self._reach, messages[: _at_most(messages, self._reach)]
-        first, copies, failed, cut_to = part, 0, False, inf
+        spent, reach, refusals = Spent(), self._reach, 0
+        part, harmless = messages[: _at_most(messages, reach)], False
+        while True:
+            try:
+                observed, noted = await self._note(part, earlier, spent)
+                break
+            except (BadRequestError, ContentFilterError, RoleError) as error:
+                if not harmless:
+                    await self._note([_harmless(part[0])], (), spent)
+                    harmless = True
+                half = part[: _at_most(part, len(part) // 2)]
+                refusals = refusals + 1 if len(half) == len(part) else 0
+                if refusals == _MAX_REFUSALS:
+                    observed, noted = _refused(part, spent, self._config.timezone), len(part)
+                    break
+                spent.warnings.append(f"the model refused a call with {len(part)} messages: {error}")
+                part = half
+                self._reach = len(part)  # set now, since a timeout may end this call
+        if harmless:
+            self._reach = max(self._reach, reach)
+        observed = replace(observed, unnoted=_ids(messages[noted:]))
+        if noted < len(messages) and not observed.shortfall:
+            observed = replace(
+                observed, shortfall=f"{noted} of {len(messages)} messages are noted, the others stay raw"
+            )
+        if len(_threads_of(messages)) > 1:  # a task belongs to one thread
+            return replace(observed, current_task=None, suggested_response=None, thread_title=None)
+        # A kept title belongs to the earlier entry, whose messages it was made from.
+        kept = observed.thread_title == self._title_so_far(messages, earlier)
+        return replace(observed, thread_title=None) if kept or not self._options.thread_title else observed
+
+    async def _note(
+        self, messages: Sequence[Message], earlier: Sequence[Observation], spent: Spent
+    ) -> tuple[Observed, int]:
+        """Return the notes of these messages or fewer, and the number of messages that they cover."""
+        reach, part, copies, failed, cut_to = self._reach, messages, 0, False, inf
         while True:
             answer = await self._ask(part, earlier, spent, copied=copies > 0)
             if answer is None:
-                return Observed(text="", unnoted=_ids(messages[len(part) :]), usage=Usage(), model="", calls=0)
+                return Observed(text="", usage=spent.usage, model="", calls=spent.calls), len(part)
             if answer.fault not in ("cut", "copy"):
                 break
             failed = True
@@ -153,28 +158,20 @@ class ModelObserver:
             self._reach = half  # set now, since a timeout may end this call
         self._only_copies = answer.fault == "copy"
         if self._only_copies:
-            part, failed = first, False  # fewer messages did not help
+            part, failed = messages, False  # fewer messages did not help
             observed = await self._without_model(part, earlier, spent)
         else:
             observed = _observed(answer, spent, [entry.text for entry in earlier], part)
         noted = len(part) if answer.fault else answer.done
-        self._reach = min(cut_to, noted if failed or noted < len(part) else max(reach, noted + 1, noted * 5 // 4))
-        observed = replace(observed, unnoted=_ids(messages[noted:]))
-        if noted < len(messages) and not observed.shortfall:
-            observed = replace(
-                observed, shortfall=f"{noted} of {len(messages)} messages are noted, the others stay raw"
-            )
-        if len(_threads_of(messages)) > 1:  # a task belongs to one thread
-            return replace(observed, current_task=None, suggested_response=None, thread_title=None)
-        # A kept title belongs to the earlier entry, whose messages it was made from.
-        kept = observed.thread_title == self._title_so_far(messages, earlier)
-        return replace(observed, thread_title=None) if kept or not self._thread_title else observed
+        shrunk = failed or noted < len(part)
+        self._reach = min(cut_to, noted if shrunk else max(reach, noted + 1, noted * 5 // 4))
+        return observed, noted
 
     def _title_so_far(self, messages: Sequence[Message], earlier: Sequence[Observation]) -> str | None:
         """Return the title of the only thread of these messages, as the earlier notes have it."""
         (thread,) = _threads_of(messages)
         entries = [replace(entry, state="active") for entry in earlier]
-        return derive_hints(entries, thread if self._name_threads else "").thread_title
+        return derive_hints(entries, thread if self._names_threads else "").thread_title
 
     async def _ask(
         self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
@@ -184,7 +181,17 @@ class ModelObserver:
         Args:
             copied: The model has copied more messages, these among them, so a short copy is a copy, too.
         """
-        transcript = self._render(part)
+        config, options = self._config, self._options
+        transcript = render_transcript(
+            part,
+            timezone=config.timezone,
+            counter=self._counter,
+            tool_result_tokens=options.tool_result_tokens,
+            message_tokens=options.batch_tokens,
+            temporal_markers=config.temporal_markers,
+            name_threads=self._names_threads,
+            obscure_threads=config.obscures_threads,
+        )
         if not transcript:
             return None
         working_update = await self._working_updates.open(part) if self._working_updates else None
@@ -221,9 +228,7 @@ class ModelObserver:
     async def _without_model(self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> Observed:
         from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
 
-        rules = ExtractiveObserver(
-            timezone=self._timezone, name_threads=self._name_threads, obscure_threads=self._obscure_threads
-        )
+        rules = ExtractiveObserver(self._config)
         what = f"the model copied the messages instead of noting them; {len(part)} are noted by fixed rules"
         observed = await rules.observe(part, earlier=earlier)
         return replace(observed, usage=spent.usage, calls=spent.calls, warnings=(*spent.warnings, what), shortfall=what)
@@ -237,21 +242,21 @@ class ModelObserver:
         working_update: ObserverUpdate | None,
     ) -> RolePrompt:
         texts = [entry.text for entry in earlier]
-        notes = select_notes(texts, transcript, self._previous_tokens, self._counter.count)
+        notes = select_notes(texts, transcript, self._options.previous_observer_tokens, self._counter.count)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
         parts += [element(working_update.text)] if working_update else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
         threads = _threads_of(messages)
-        if self._name_threads or len(threads) > 1:
+        if self._names_threads or len(threads) > 1:
             parts.append(load_prompt("observer_threads"))
         tokens = self._estimate(transcript)
         request = [load_prompt("observer_request").format(size=f"{tokens * 2 // 3:,}", words=_words_to_write(tokens))]
-        if self._thread_title and len(threads) == 1:
+        if self._options.thread_title and len(threads) == 1:
             request.append("Last comes <thread-title>.")
             if title := self._title_so_far(messages, earlier):
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
-        files = numbered_files(messages) if self._attachments else ()
+        files = () if self._options.observe_attachments is False else numbered_files(messages)
         source = "\n".join(said.values())
         return RolePrompt(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
 
@@ -361,6 +366,27 @@ def _at_most(messages: Sequence[Message], count: float) -> int:
         return len(messages)
     whole = whole_units(messages, max(1, int(count)))
     return whole or next(end for end in range(1, len(messages) + 1) if whole_units(messages, end))
+
+
+def _harmless(message: Message) -> Message:
+    """Return a message that any model can note, in the thread of another message."""
+    said = [TextPart(text="I am going to Rome next Tuesday, and I take the train at nine.")]
+    return replace(message, id=f"{message.id}-harmless", role="user", parts=said, part_tokens=None, sent=None)
+
+
+def _refused(messages: Sequence[Message], spent: Spent, timezone: str) -> Observed:
+    """Return a note in place of messages that the model refuses."""
+    many = len(messages) != 1
+    what = f"{len(messages)} message{'s' if many else ''} could not be noted"
+    why = f"the Observer refused {'them' if many else 'it'} each time"
+    return Observed(
+        text=f"{date_heading(local_time(messages[-1], load_zone(timezone)))}\n- 🟢 {what}: {why}",
+        usage=spent.usage,
+        model="",
+        calls=spent.calls,
+        warnings=(*spent.warnings, f"{what}, since {why}; the diary continues without them"),
+        shortfall=what,
+    )
 
 
 def _ids(messages: Sequence[Message]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from diarist.exceptions import ModelError
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import names_threads
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.base import Reflected, RoleError
@@ -34,22 +35,21 @@ class ModelReflector:
     """Reflects with a language model.
 
     It asks for light condensing first (level 1 of 0 to 4; level 0 if the caller gives guidance). After each answer that
-    is not below the target it asks for one level more, in at most four calls. Arguments as for ``ModelObserver``; the
-    temperature is 0 unless ``settings`` has one.
+    is not below the target it asks for one level more, in at most four calls. Arguments as for ``ModelObserver``, with
+    the options in ``config.reflection``.
     """
 
     def __init__(
         self,
         model: RoleModel,
+        config: ObservationalMemoryConfig | None = None,
         *,
-        settings: ModelSettings | None = None,
         counter: TokenCounter | None = None,
-        instruction: str | None = None,
-        language: str | None = None,
     ) -> None:
-        self._caller = Caller(model, (settings or ModelSettings()).over(_DEFAULTS), counter)
+        config = config or ObservationalMemoryConfig()
+        self._caller = Caller(model, config.reflection.model_settings.over(_DEFAULTS), counter)
         self._counter = counter or default_counter()
-        self._instructions = compose_instructions("reflector", instruction, language)
+        self._instructions = compose_instructions("reflector", config.reflection.instruction, config.language)
 
     async def reflect(
         self, entries: Sequence[Observation], *, target_tokens: int, guidance: str | None = None

@@ -50,7 +50,7 @@ class RoleModels:
             ConfigError: A model cannot be used; or none is configured, ``DEFAULT_MODEL`` cannot be used, and ``actor``
                 is None.
         """
-        config, observation, reflection = self._config, self._config.observation, self._config.reflection
+        config = self._config
         observer_model = self._choose(config.observer_model, actor, "Observer")
         reflector_model = self._choose(config.reflector_model, actor, "Reflector")
         observer: ObserverRole
@@ -58,41 +58,17 @@ class RoleModels:
         if observer_model is None:
             from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
 
-            observer = ExtractiveObserver(
-                timezone=config.timezone,
-                name_threads=config.scope == "resource",
-                obscure_threads=config.obscures_threads,
-            )
+            observer = ExtractiveObserver(config)
         else:
             observer = ModelObserver(
-                observer_model,
-                settings=observation.model_settings,
-                counter=self._counter,
-                timezone=config.timezone,
-                instruction=observation.instruction,
-                language=config.language,
-                previous_tokens=observation.previous_observer_tokens,
-                tool_result_tokens=observation.tool_result_tokens,
-                batch_tokens=observation.batch_tokens,
-                temporal_markers=config.temporal_markers,
-                attachments=observation.observe_attachments is not False,
-                thread_title=observation.thread_title,
-                working_updates=self._working_updates,
-                name_threads=config.scope == "resource",
-                obscure_threads=config.obscures_threads,
+                observer_model, config, counter=self._counter, working_updates=self._working_updates
             )
         if reflector_model is None:
             from diarist.memory.observational.roles.extractive import ExtractiveReflector
 
             reflector = ExtractiveReflector(counter=self._counter)
         else:
-            reflector = ModelReflector(
-                reflector_model,
-                settings=reflection.model_settings,
-                counter=self._counter,
-                instruction=reflection.instruction,
-                language=config.language,
-            )
+            reflector = ModelReflector(reflector_model, config, counter=self._counter)
         if config.hooks != MemoryHooks():
             observer = HookedObserver(observer, config.hooks, timezone=config.timezone)
             reflector = HookedReflector(reflector, config.hooks)

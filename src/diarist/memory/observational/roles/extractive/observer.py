@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from diarist.byte_cache import cached
 from diarist.chunks import Usage
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import by_thread, thread_label
 from diarist.memory.observational.roles.base import Observed
 from diarist.memory.observational.roles.extractive.dates import annotate_dates, has_date
@@ -83,12 +84,13 @@ class ExtractiveObserver:
     A model does better: this does not resolve "he" or "there", and does not combine messages. Rarity comes from the
     vocabulary of o200k_base, so it works in many languages; dates are resolved in English only.
 
-    Dates and times are in ``timezone``. ``name_threads`` names the thread even if all messages belong to one;
-    ``obscure_threads`` names threads by a hash of their ids.
+    Of ``config`` (the defaults if None), it uses the time zone, and the scope and ``obscure_thread_ids`` for the names
+    of threads.
     """
 
-    def __init__(self, *, timezone: str = "UTC", name_threads: bool = False, obscure_threads: bool = False) -> None:
-        self._zone, self._name_threads, self._obscure_threads = load_zone(timezone), name_threads, obscure_threads
+    def __init__(self, config: ObservationalMemoryConfig | None = None) -> None:
+        self._config = config or ObservationalMemoryConfig()
+        self._zone = load_zone(self._config.timezone)
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``. Usage is zero and ``calls`` is 0.
@@ -104,8 +106,8 @@ class ExtractiveObserver:
         lines: list[Line] = []
         cited: list[tuple[str, ...]] = []
         for id, section in threads.items():
-            label = thread_label(id, obscured=self._obscure_threads)
-            thread = label if self._name_threads or len(threads) > 1 else None
+            label = thread_label(id, obscured=self._config.obscures_threads)
+            thread = label if self._config.scope == "resource" or len(threads) > 1 else None
             notes: list[_Note] = []
             for _, message in section:
                 await asyncio.sleep(0)  # let other tasks run: the work per message is limited
