@@ -244,18 +244,16 @@ def test_default_counter_is_shared_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "detail", "expected"),
+    ("width", "height", "expected"),
     [
-        (1024, 1024, "high", 765),  # the provider's own examples
-        (2048, 4096, "high", 1105),
-        (4096, 8192, "low", 85),
-        (512, 512, "auto", 255),
-        (513, 512, "auto", 425),
-        (1, 20_000, "auto", 85 + 170 * 4),
-        (None, None, "auto", 765),
-        (None, 300, "high", 765),
-        (None, None, "low", 85),
+        (1024, 1024, 765),  # the provider's own examples
+        (2048, 4096, 1105),
+        (512, 512, 255),
+        (513, 512, 425),
+        (1, 20_000, 85 + 170 * 4),
+        (None, None, 765),
+        (None, 300, 765),
     ],
 )
-def test_images_follow_the_tile_formula(width: int | None, height: int | None, detail: str, expected: int) -> None:
-    assert count_image(width, height, detail) == expected
+def test_images_follow_the_tile_formula(width: int | None, height: int | None, expected: int) -> None:
+    assert count_image(width, height) == expected

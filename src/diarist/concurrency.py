@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from diarist.exceptions import ConflictError
@@ -19,6 +19,8 @@ logger = logging.getLogger("diarist")
 
 CLEANUP_GRACE = 2.0
 """Grace period for cleanup after a cancellation, in seconds."""
+_JITTER = 0.02
+"""Longest pause after a first conflict, in seconds; longer after each further one."""
 
 _detached: set[asyncio.Task[Any]] = set()
 """Keeps tasks that run longer than their grace period; asyncio itself has only weak references to tasks."""
@@ -41,10 +43,12 @@ async def gather_or_cancel(works: Sequence[Coroutine[Any, Any, Any]]) -> None:
 
 
 async def retry_on_conflict(work: Callable[[], Awaitable[T]]) -> T:
-    """Await ``work``, which reads and saves. Repeat it, up to ten times in all, if it raises ConflictError."""
-    for _ in range(9):
-        with suppress(ConflictError):
+    """Await ``work``, which reads and saves. After a ConflictError, pause and repeat it, up to ten times in all."""
+    for attempt in range(1, 10):
+        try:
             return await work()
+        except ConflictError:
+            await asyncio.sleep(random.uniform(0, _JITTER * attempt))
     return await work()
 
 

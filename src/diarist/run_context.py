@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal
@@ -30,7 +30,7 @@ or a cancellation."""
 EndCallback = Callable[[Outcome], Awaitable[None]]
 
 ApprovalCallback = Callable[[Message, Sequence[str]], Awaitable[None]]
-"""Called with a message and the ids of its approved tool calls, before the calls run."""
+"""Called with a message and the ids of its approved tool calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,73 +70,52 @@ class CancelSignal:
     def __init__(self) -> None:
         self.reason = ""
         self.cancelled = False
-        self._tasks: dict[asyncio.Task[Any], int] = {}  # number of runs per task: a hook may run another agent
-        self._told: set[asyncio.Task[Any]] = set()
+        self._scopes: dict[asyncio.Timeout, asyncio.AbstractEventLoop] = {}
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """End the run: its model call and tools stop; finished steps and results of finished tools are kept."""
         if self.cancelled:
             return
         self.cancelled, self.reason = True, reason
-        for task in list(self._tasks):
-            if task.get_loop() is running_loop():
-                self._tell(task)
+        for scope, loop in list(self._scopes.items()):
+            if loop is running_loop():
+                self._end(scope)
             else:
-                task.get_loop().call_soon_threadsafe(self._tell, task)
+                loop.call_soon_threadsafe(self._end, scope)
 
-    def attach(self) -> None:
-        """Let ``cancel()`` end the current task's run. If it was called before, the task ends at its next ``await``."""
-        task = _current_task()
-        self._tasks[task] = self._tasks.get(task, 0) + 1
-        if self.cancelled:
-            self._tell(task)
+    @asynccontextmanager
+    async def scope(self) -> AsyncGenerator[None]:
+        """Cancel the block when the signal is cancelled, or at its first ``await`` if it was before.
 
-    async def checkpoint(self) -> None:
-        """Raise CancelledError if the signal was cancelled, even if a tool or hook swallowed the cancellation."""
-        if not self.cancelled:
-            return
-        task = _current_task()
-        if task.cancelling() == 0:  # not cancelled yet, or a tool or hook has swallowed it
-            self._told.add(task)
-            task.cancel()
-        await asyncio.sleep(0)
-        raise asyncio.CancelledError(self.reason)
-
-    def take(self) -> bool:
-        """Withdraw the cancellation of the current task; return True if only this signal cancelled it.
-
-        Returns False if the task is inside an outer run that uses the same signal: the outer run must end, too.
+        Raises RunCancelled then; but CancelledError if something else cancelled the task as well, such as the scope of
+        an outer run that uses the same signal.
         """
-        task = _current_task()
-        if self._tasks.get(task, 0) > 1:
-            return False
-        told = task in self._told
-        self._told.discard(task)
-        return told and task.uncancel() == 0
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._scopes[scope] = asyncio.get_running_loop()
+                if self.cancelled:
+                    self._end(scope)
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise RunCancelled from error
+        finally:
+            self._scopes.pop(scope, None)
 
-    async def detach(self) -> None:
-        """Detach the current task's run: a pending signal no longer cancels it."""
-        task = _current_task()
-        left = self._tasks.pop(task, 0) - 1
-        if left > 0:
-            self._tasks[task] = left
-        elif self.take():
-            try:
-                await asyncio.sleep(0)  # a pending cancellation arrives here
-            except asyncio.CancelledError:
-                if task.cancelling():  # another cancellation
-                    raise
+    def check(self) -> None:
+        """Raise RunCancelled if the signal was cancelled, even if a tool or hook swallowed the cancellation."""
+        if self.cancelled:
+            raise RunCancelled
 
-    def _tell(self, task: asyncio.Task[Any]) -> None:
-        if task in self._tasks and task not in self._told:
-            self._told.add(task)
-            task.cancel()
+    def _end(self, scope: asyncio.Timeout) -> None:
+        if self._scopes.pop(scope, None) is not None:
+            scope.reschedule(0)
 
 
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None, "a run needs an asyncio task"
-    return task
+class RunCancelled(Exception):
+    """The run's own ``CancelSignal`` was cancelled."""
 
 
 class Writer:
@@ -147,7 +126,7 @@ class Writer:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._queue: deque[Chunk] = deque()
+        self._queue: deque[DataChunk] = deque()
         self._arrived = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -159,10 +138,6 @@ class Writer:
             if isinstance(given, Chunk):
                 remedy = "return chunks of text, reasoning and tools from process_output_stream"
             raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {remedy}")
-        self.put(chunk)
-
-    def put(self, chunk: Chunk) -> None:
-        """Send a chunk of any type; used by the agent loop."""
         chunk.run_id = self._run_id
         self._queue.append(chunk)
         if self._loop is None or self._loop is running_loop():
@@ -173,11 +148,11 @@ class Writer:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def take(self) -> Chunk:
+    def take(self) -> DataChunk:
         """Return the next chunk that was written."""
         return self._queue.popleft()
 
-    def drain(self) -> list[Chunk]:
+    def drain(self) -> list[DataChunk]:
         """Take all chunks written since the last call."""
         # One by one: a worker thread may write at the same time.
         return [self._queue.popleft() for _ in range(len(self._queue))]
@@ -213,6 +188,7 @@ class RunContext(Generic[D]):
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
             was finished.
+        store_approval: Stores the approval of tool calls before they run. If it fails, they do not run.
     """
 
     run_id: str
@@ -232,9 +208,9 @@ class RunContext(Generic[D]):
     usage: Usage = field(default_factory=Usage)
     tool_names: frozenset[str] = frozenset()
     finished: set[str] = field(default_factory=set[str])
+    store_approval: ApprovalCallback | None = None
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])
     _waits: list[Callable[[], Awaitable[object]]] = field(default_factory=list[Callable[[], Awaitable[object]]])
-    _approvals: list[ApprovalCallback] = field(default_factory=list[ApprovalCallback])
 
     @property
     def thread_id(self) -> str | None:
@@ -268,15 +244,6 @@ class RunContext(Generic[D]):
         """Await everything registered with ``wait_at_end``."""
         for wait in self._waits:
             await wait()
-
-    def on_approval(self, callback: ApprovalCallback) -> None:
-        """Await ``callback`` before approved tool calls run, to store the approval."""
-        self._approvals.append(callback)
-
-    async def approve(self, message: Message, call_ids: Sequence[str]) -> None:
-        """Call the ``on_approval`` callbacks for calls of ``message``. If a callback fails, the calls do not run."""
-        for callback in self._approvals:
-            await callback(message, call_ids)
 
     async def end(self, outcome: Outcome) -> None:
         """Call the ``on_end`` callbacks, each exactly once, in order."""

@@ -126,21 +126,18 @@ def rarity(word: str) -> float:
     return 1.0 if rank < 0 else log(rank + 1) / _LOG_RANKS
 
 
-def count_image(width: int | None, height: int | None, detail: str = "auto") -> int:
-    """Return the tokens of an image by OpenAI's tile formula, without opening or fetching it.
+def count_image(width: int | None, height: int | None) -> int:
+    """Return the tokens of an image by OpenAI's tile formula for high detail, without opening or fetching it.
 
-    Low detail is 85 tokens. Otherwise the image is scaled down to fit 2048 x 2048, then down to a
-    shorter side of 768, and costs 85 plus 170 for each tile of 512 x 512 that it touches. Source: OpenAI
+    The image is scaled down to fit 2048 x 2048, then down to a shorter side of 768, and costs 85 plus 170 for each
+    tile of 512 x 512 that it touches. Source: OpenAI
     platform documentation, guide "Images and vision", section "Calculating costs" (for GPT-4o;
     newer models use other constants, so for them the result is an estimate).
 
     Args:
         width: Pixels; None or 0 if unknown.
         height: Pixels; None or 0 if unknown. An image of unknown size counts as 1024 x 1024: 765 tokens.
-        detail: ``low``, or any other value for ``high``. (The provider counts ``auto`` as ``high``.)
     """
-    if detail == "low":
-        return 85
     if not width or not height:
         width = height = 1024
     width, height = _fit(width, height, 2048, max(width, height))

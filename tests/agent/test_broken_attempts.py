@@ -183,7 +183,7 @@ async def test_a_cancelled_run_discards_held_text(make: Callable[[], Processor[A
                 return DROP
             return args.part
 
-    agent = Agent(model=ScriptedModel([*pieces, "never said"]), output_processors=[Stops(), make()])
+    agent = Agent(model=ScriptedModel([*pieces, *["never said"] * 3]), output_processors=[Stops(), make()])
     chunks = await collect(agent.stream("hi", cancel=cancel))
     assert chunks[-1].type == "abort"
     assert pieces[1] not in streamed_text(chunks)

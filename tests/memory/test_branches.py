@@ -233,6 +233,21 @@ async def test_rewind_and_switch(client: Client) -> None:
         await threads.rewind("t", to=before[0].id, resource="bob")
 
 
+async def test_rewind_returns_the_messages_that_it_supersedes_although_another_branch_is_newer(
+    storage: Storage,
+) -> None:
+    memory = Memory(storage=storage)
+    for text in ("q1", "q2", "q3"):
+        await memory.messages.save(Message.user(text, id=text), thread="t")
+    branch = await memory.threads.rewind("t", to="q1")
+    assert branch is not None
+    await memory.messages.save(Message.user("newer"), thread="t")
+    await memory.threads.switch_branch("t", branch.id)
+    again = await memory.threads.rewind("t", to="q1")
+    assert again is not None
+    assert [row.id for row in again.messages] == ["q2", "q3"]
+
+
 async def test_no_branch_changes_under_a_live_run(client: Client) -> None:
     rows = await client.memory.messages.list(thread="t")
     run = await client.memory.storage.begin_run("live", await client.memory.threads.get("t"))

@@ -63,6 +63,14 @@ async def _thread_ids(path: Path) -> set[str]:
         return {thread.id for thread in (await storage.list_threads()).items}
 
 
+async def test_a_thread_can_be_deleted_after_another_program_has_rewritten_the_file(path: Path) -> None:
+    async with SQLiteStorage(path) as storage, SQLiteStorage(path) as other:
+        for id in ("trip", "work"):
+            await storage.create_thread(Thread(id=id, resource_id="ada"))
+            await other.purge()
+        assert await storage.delete_thread("trip")
+
+
 async def test_default_file_lies_in_the_working_directory_of_construction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,8 @@ from diarist.models.base import Model, ModelSettings
 from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor
-from diarist.processors.pipeline import Pipeline, closable
+from diarist.processors.compose import leaves
+from diarist.processors.pipeline import Pipeline
 from diarist.processors.placement import check, check_history, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
@@ -122,7 +123,8 @@ class Agent(Generic[DepsT]):
         check_options({**own, "model_settings": self._model_settings})
         self._defaults = merge_options(own, {} if default_options is None else default_options)
         static = [name for name in _LISTS if not callable(self._defaults.get(name))]
-        self._own = closable([part for name in static for part in check(name, _processors(name, self._defaults))])
+        own_parts = leaves([part for name in static for part in check(name, _processors(name, self._defaults))])
+        self._own = list({id(part): part for part in own_parts}.values())
         self._live: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
         self._compiled = self._compile(self._defaults) if len(static) == len(_LISTS) else None
 
@@ -225,8 +227,8 @@ class Agent(Generic[DepsT]):
         """Close the memory after its background work, and the connections of the model and of the processors.
 
         First waits until cancelled runs are stored, at most two seconds. What was closed opens again at its next use.
-        Models given to processors as objects stay open. Processors that are passed to a call are closed with that call.
-        If closing one fails, the others are still closed.
+        Models given to processors as objects stay open, and so do processors that are passed to a call or made by a
+        function: close them yourself. If closing one fails, the others are still closed.
 
         ``async with agent:`` does the same at its end, but leaves a memory open that another ``async with`` still uses.
         """
@@ -364,7 +366,6 @@ class Agent(Generic[DepsT]):
             options=options,
             output_type=output_type,
             entries=entries,
-            brought=[p for p in pipeline.closable if not any(p is own for own in self._own)],
             name=self.name,
             live=self._live,
         )

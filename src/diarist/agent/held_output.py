@@ -26,17 +26,11 @@ from diarist.chunks import (
     ToolErrorChunk,
     ToolErrorPayload,
     ToolInputDelta,
-    ToolInputDeltaPayload,
     ToolInputStart,
-    ToolInputStartPayload,
     ToolResultChunk,
     ToolResultPayload,
 )
-from diarist.encoding import dumps
 from diarist.messages import DataPart, FilePart, Part, ReasoningPart, SourcePart, TextPart, ToolPart
-
-UNREADABLE = "the arguments cannot be used"
-"""Replaces the actual error, which quotes arguments that no processor has judged."""
 
 _CONTENT = (
     *(TextStart, TextDelta, TextEnd),
@@ -46,16 +40,14 @@ _CONTENT = (
 )
 
 
-def accepted_chunks(
-    held: Iterable[Chunk], parts: Sequence[Part], running: Collection[str], unreadable: Collection[str]
-) -> deque[Chunk]:
+def accepted_chunks(held: Iterable[Chunk], parts: Sequence[Part], running: Collection[str]) -> deque[Chunk]:
     """Return the chunks of an accepted step: the held chunks outside its message, then one piece for each of ``parts``.
+
+    A ``tool-call`` has no ``args_error``, which quotes arguments that no processor has judged.
 
     Args:
         running: Ids of calls that have no result yet.
-        unreadable: Ids of calls with arguments that could not be read.
     """
-    streamed = {chunk.payload.tool_call_id for chunk in held if isinstance(chunk, ToolInputStart)}
     out = deque[Chunk]()
     for chunk in held:
         if chunk.transient if isinstance(chunk, DataChunk) else not isinstance(chunk, _CONTENT):
@@ -64,21 +56,15 @@ def accepted_chunks(
         if not isinstance(part, ToolPart):
             out.extend(_content(part, IdPayload(id=f"accepted-{index}")))
             continue
-        call_id, name = part.call_id, part.name
-        if call_id in streamed:
-            written = dumps(part.args).decode()
-            out.append(ToolInputStart(payload=ToolInputStartPayload(tool_call_id=call_id, tool_name=name)))
-            out.append(ToolInputDelta(payload=ToolInputDeltaPayload(tool_call_id=call_id, args_text_delta=written)))
         call = ToolCallPayload(
-            tool_call_id=call_id,
-            tool_name=name,
+            tool_call_id=part.call_id,
+            tool_name=part.name,
             args=part.args,
-            args_error=UNREADABLE if call_id in unreadable and not part.args else None,
             provider_executed=part.provider_executed,
             provider_data=part.provider_data,
         )
         out.append(ToolCallChunk(payload=call))
-        if part.state != "call" and call_id not in running:
+        if part.state != "call" and part.call_id not in running:
             out.append(result_chunk(part))
     return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,10 +32,10 @@ from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, descri
 from diarist.message_list import SystemMessage
 from diarist.models.fallbacks import ModelEntry
 from diarist.models.output_type import OutputType
-from diarist.processors.base import Processor, StepResult
-from diarist.processors.pipeline import PipelineRun, in_use
+from diarist.processors.base import StepResult
+from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
-from diarist.run_context import Outcome, RunContext
+from diarist.run_context import Outcome, RunCancelled, RunContext
 from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
@@ -46,7 +46,6 @@ class AgentRun:
     """One request: ``execute()`` it, once.
 
     Attributes:
-        brought: Closable processors that were passed to the call; they are closed when it ends.
         queue: Takes the run's chunks; None if there is no reader.
         error: The exception that made the run fail.
         live: The agent's live runs: the task of each, by a future that is done when the run has ended.
@@ -61,7 +60,6 @@ class AgentRun:
     live: dict[asyncio.Future[None], asyncio.Task[Any] | None]
     name: str = "agent"
     approvals: Mapping[str, bool | str] | None = None
-    brought: Sequence[Processor[Any]] = ()
     queue: ChunkQueue | None = None
     error: Exception | None = None
 
@@ -89,8 +87,7 @@ class AgentRun:
         with self.context.counting(), span(f"invoke_agent {self.name}", **attributes) as current:
             self.live[ended] = asyncio.current_task()
             try:
-                async with in_use(self.pipeline.closable, self.brought):
-                    await self._run()
+                await self._run()
             finally:
                 del self.live[ended]
                 ended.set_result(None)
@@ -111,10 +108,9 @@ class AgentRun:
             raise self.error
         return result
 
-    async def skip(self) -> None:
+    def skip(self) -> None:
         """Close a run that was never executed."""
-        async with in_use(self.pipeline.closable, self.brought):
-            broken_off(self.result, "cancelled")
+        broken_off(self.result, "cancelled")
         if self.queue is not None:
             self.queue.finish(AbortChunk(payload=AbortPayload(reason="never started")))
 
@@ -122,17 +118,20 @@ class AgentRun:
         """Produce the answer, tell memory how the run ended, then call the caller's callback."""
         context, result = self.context, self.result
         leaving: BaseException | None = None  # raised last: a cancellation from outside, or an exit
-        context.cancel.attach()
         try:
-            self._last_chunk = await self._answer()
+            async with context.cancel.scope():
+                self._last_chunk = await self._answer()
             outcome: Outcome = "committed"
         except ProcessorAbort as abort:
             abort.__traceback__ = None  # its frames refer to the run: a cycle that only the garbage collector frees
             outcome, self._last_chunk = "discarded", blocked(result, abort)
+        except RunCancelled:
+            outcome = "interrupted"
+            self._cancel()
         except asyncio.CancelledError as error:
             outcome = "interrupted"
             if being_cancelled():
-                leaving = self._from_outside(error)
+                leaving = error
                 self._cancel()
             else:
                 failure = DiaristError("something that the run waited for was cancelled, though the run was not")
@@ -149,18 +148,15 @@ class AgentRun:
             self._last_chunk.payload.usage = result.usage
         if context.has_endings:
             try:
-                await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
-                await context.settled()
+                async with context.cancel.scope():
+                    await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
+                    await context.settled()
             except BaseException as error:
-                leaving = leaving or self._from_outside(error)
+                leaving = leaving or (None if isinstance(error, RunCancelled) else error)
                 if outcome == "committed" and not self._stored:  # not stored: the result must not promise an answer
                     self._cancel()
         if self.error is not None:
             leaving = await self._send_error(self.error) or leaving
-        try:
-            await context.cancel.detach()
-        except asyncio.CancelledError as error:
-            leaving = leaving or error
         if self.error is not None:
             await self._call_back("on_error", self.error)
         else:
@@ -175,7 +171,7 @@ class AgentRun:
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         self._stream = stream = StreamWriter(context, pipeline, self.queue)
         await stream.forward(Start())
-        await context.cancel.checkpoint()
+        context.cancel.check()
 
         new_input = self.approvals is None or bool(messages.input)
         guarded = messages.copy() if pipeline.has_guards and new_input else None
@@ -261,7 +257,7 @@ class AgentRun:
         setup = self.setup
         retry: ModelRetry | None = None
         while True:
-            await context.cancel.checkpoint()
+            context.cancel.check()
             attempt = StepAttempt(
                 context=context,
                 pipeline=pipeline,
@@ -301,7 +297,7 @@ class AgentRun:
                 if isinstance(broken, CallFailed):
                     retry = retry or ModelRetry(pipeline, messages, self.entries)
                     try:
-                        delay = await self._stream.during(retry.after(broken, number, result.steps))
+                        delay = await self._stream.during(retry.after(broken, result.steps))
                         setup = replace(self.setup, model=retry.model)
                         messages.replace_system(system)
                         before = messages.snapshot(contents=edited)
@@ -385,14 +381,10 @@ class AgentRun:
             if by := getattr(failed, "processor_id", ""):
                 withheld_by = f"processor {by!r}"
         except asyncio.CancelledError as broken:
-            cancelled = self._from_outside(broken) if being_cancelled() else None
+            cancelled = broken if being_cancelled() else None
         text = f"{withheld_by} withheld the text of this error"
         self._last_chunk = ErrorChunk(payload=ErrorPayload(error=text, kind=kind))
         return cancelled
-
-    def _from_outside(self, error: BaseException) -> BaseException | None:
-        """Return the error to pass on; None for a cancellation by this run's own signal."""
-        return None if isinstance(error, asyncio.CancelledError) and self.context.cancel.take() else error
 
     async def _call_back(
         self, name: Literal["on_step_finish", "on_finish", "on_error", "on_abort"], value: Any

@@ -37,13 +37,13 @@ class ModelRetry:
         """The model of the next attempt."""
         return self._entries[self._entry].model
 
-    async def after(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float:
+    async def after(self, failed: CallFailed, steps: list[StepResult]) -> float:
         """Prepare another attempt and return the seconds to wait before it.
 
         Raises the call's error if nothing is left to try. Raises ProcessorAbort if ``process_api_error`` calls
         ``abort()``, with or without ``retry``.
         """
-        delay = await self._repair(failed, step, steps)
+        delay = await self._repair(failed, steps)
         if delay is None:
             delay = self._entries[self._entry].delay(failed.error, self._retries)
             self._retries += 1
@@ -53,7 +53,7 @@ class ModelRetry:
             raise failed.error from failed.error.__cause__
         return delay
 
-    async def _repair(self, failed: CallFailed, step: int, steps: list[StepResult]) -> float | None:
+    async def _repair(self, failed: CallFailed, steps: list[StepResult]) -> float | None:
         """Call ``process_api_error``, and mark the remembered messages that it changed, so that memory stores them."""
         if not self._pipeline.has(OnError.hook) or self._repairs >= MAX_REPAIRS:
             return None
@@ -62,9 +62,7 @@ class ModelRetry:
             error = ModelError(described(error))
             error.__cause__ = failed.error
         messages = self._messages
-        call = OnError(
-            messages=messages, step=step, error=error, model=failed.model, steps=steps, retry_count=self._repairs
-        )
+        call = OnError(messages=messages, error=error, model=failed.model, steps=steps, retry_count=self._repairs)
         before = {message.id: message.to_dict() for message in messages.remembered}
         try:
             await self._pipeline.ask(call)

@@ -69,15 +69,17 @@ def _open(history: Sequence[Message]) -> dict[str, ToolPart]:
     return {part.call_id: part for message in history for part in open_calls(history, message)}
 
 
-def missing_tools(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> bool:
-    """Return True if the tool of an approved call is missing."""
-    return any(yes is True and key in calls and calls[key].name not in tools for key, yes in answers.items())
+def missing_tools(
+    answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]
+) -> list[str]:
+    """Return the names of the tools of approved calls that are missing."""
+    approved = [calls[call_id].name for call_id, yes in answers.items() if yes is True and call_id in calls]
+    return [name for name in approved if name not in tools]
 
 
 def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> None:
     """Raise InputError if a call does not wait for approval, and ConfigError if its tool is missing."""
-    approved = [calls[call_id].name for call_id, yes in answers.items() if yes is True and call_id in calls]
-    if missing := [name for name in approved if name not in tools]:
+    if missing := missing_tools(answers, calls, tools):
         raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
     if unknown := answers.keys() - calls.keys():
         known = ", ".join(calls) or "none; pass thread=, or without memory of=, the result of the run that stopped"
@@ -105,10 +107,11 @@ async def answer_calls(
     Approvals are stored first, so that no approved call runs twice, even if this run fails.
     """
     messages = context.messages
-    history = _history(messages)
+    history, store = _history(messages), context.store_approval
     for message in history:
-        if ids := [call.call_id for call in open_calls(history, message) if answers.get(call.call_id) is True]:
-            await context.approve(message, ids)
+        ids = [call.call_id for call in open_calls(history, message) if answers.get(call.call_id) is True]
+        if ids and store is not None:
+            await store(message, ids)
     parts: list[Part] = []
     for call_id, answer in answers.items():
         call = calls[call_id]

@@ -237,7 +237,7 @@ class StepAttempt:
             output=setup.structured_output,
             provider_options=setup.provider_options,
         )
-        asked = OnRequest(messages=messages, step=self.number, request=request, model=model)
+        asked = OnRequest(messages=messages, request=request, model=model)
         if pipeline.has(OnRequest.hook):
             await self._ask(asked)
         self._request = request
@@ -262,7 +262,6 @@ class StepAttempt:
                 await self._ask(
                     OnResponse(
                         messages=messages,
-                        step=self.number,
                         request=request,
                         model=model,
                         response=whole,
@@ -292,7 +291,7 @@ class StepAttempt:
         own = self.options.get("prepare_step")
         last = None if own is None else Hook.of(PREPARE_STEP, "prepare_step", own)
         steps = self.so_far.steps
-        call = OnInputStep(messages=self.context.messages, step=self.number, setup=self.setup, steps=steps)
+        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=steps)
         await self._ask(call, last=last)
 
     async def _ask(self, call: HookCall, *, last: Hook | None = None) -> None:
@@ -304,7 +303,6 @@ class StepAttempt:
         await self._ask(
             OnOutputStep(
                 messages=self.context.messages,
-                step=self.number,
                 steps=self.so_far.steps,
                 added=self.result,
                 finish_reason=self.finish.reason,
@@ -325,7 +323,7 @@ class StepAttempt:
             )
 
         if self.pipeline.has(OnOutputResult.hook):
-            await self._ask(OnOutputResult(messages=self.context.messages, step=self.number, result=run_so_far))
+            await self._ask(OnOutputResult(messages=self.context.messages, result=run_so_far))
         if self.setup.structured_output is None or not self.ended or self.waiting:
             return
         wanted = OutputType.judging(self.setup.structured_output, self.output_type)

@@ -81,7 +81,7 @@ class AgentStream(Generic[OutputT]):
                 await cancel_and_wait(self._task)
         finally:
             if not self._queue.closed:  # the run has not started
-                await self._run.skip()
+                self._run.skip()
 
     async def __aenter__(self) -> Self:
         return self

@@ -29,7 +29,6 @@ from diarist.concurrency import cancel_and_wait
 from diarist.exceptions import DiaristError
 from diarist.messages import (
     CUT_KEY,
-    MAX_NESTING,
     DataPart,
     FilePart,
     Message,
@@ -39,7 +38,6 @@ from diarist.messages import (
     TextPart,
     ToolPart,
     copy_json,
-    too_deep,
 )
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.stream import StreamHooks
@@ -137,8 +135,6 @@ class MessageAssembler:
                 self._close(chunk)
             case ToolCallChunk(payload=call):
                 self._close()
-                if too_deep(call.args):
-                    call.args, call.args_error = {}, f"the arguments are nested more than {MAX_NESTING} deep"
                 if call.args_error:
                     self.args_errors[call.tool_call_id] = call.args_error
                 self._parts.append(
@@ -274,8 +270,7 @@ class StreamWriter:
             for chunk in self.unkept:  # the reader has these already
                 with suppress(ValueError):
                     parts.remove(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
-            unreadable = self._assembler.args_errors if self._assembler is not None else ()
-            self._held = accepted_chunks(self._held, parts, running, unreadable)
+            self._held = accepted_chunks(self._held, parts, running)
         self.before_verdict = False
         await self._flush()
 

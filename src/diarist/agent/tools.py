@@ -79,7 +79,6 @@ class ToolCalls:
         for call in self._calls:
             case = OnToolCall(
                 messages=self._context.messages,
-                step=self._pipeline.state.step_number,
                 call=call,
                 tool=self._tools.get(call.name),
                 args_error=self._args_errors.get(call.call_id),
@@ -170,7 +169,7 @@ class ToolCalls:
     async def _judge(self, call: ToolPart) -> None:
         step, tool = self._pipeline.state.step_number, self._tools.get(call.name)
         try:
-            await self._pipeline.ask(OnToolResult(messages=self._context.messages, step=step, call=call, tool=tool))
+            await self._pipeline.ask(OnToolResult(messages=self._context.messages, call=call, tool=tool))
         except ProcessorAbort as abort:
             if abort.retry:
                 raise ProcessorResultError(

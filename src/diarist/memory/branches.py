@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Literal
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
-from diarist.exceptions import InputError, NotFoundError
+from diarist.exceptions import InputError
 from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
@@ -113,7 +113,7 @@ class Branches:
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
         if leaves and not known.isdisjoint([message.id for message in rest]):
             # The client leaves out messages in between: it did not go back.
-            kept, leaves, is_active = places, False, True
+            kept, leaves = places, False
         rows = [place for place in kept if isinstance(place, Message)]
         last, event = rows[-1] if rows else None, None
         if found.is_unknown:
@@ -244,19 +244,9 @@ class Branches:
         for path in _paths(superseded):
             before = await self._storage.list_messages(thread_id, before=path[0].parent + 1, limit=1, newest_first=True)
             rows = tuple([one.message for one in path])
-            found.append(Branch(id=_branch_id(rows[-1]), after=before[0].id if before else None, messages=rows))
+            branch_id = f"branch_{seq_of(rows[-1])}"
+            found.append(Branch(id=branch_id, after=before[0].id if before else None, messages=rows))
         return found
-
-    async def end_of(self, thread_id: str, branch: str) -> int:
-        """Return the ``seq`` of the last message of a branch. Raises NotFoundError."""
-        for path in _paths(await self._storage.list_superseded(thread_id)):
-            if _branch_id(path[-1].message) == branch:
-                return seq_of(path[-1].message)
-        raise NotFoundError(f"thread {thread_id!r} has no branch {branch!r} that is not active")
-
-
-def _branch_id(last: Message) -> str:
-    return f"branch_{seq_of(last)}"
 
 
 def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:

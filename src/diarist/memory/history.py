@@ -90,8 +90,9 @@ class HistoryProcessor(Processor[Any]):
         window = _newest(rows, self._last, hop)
         if not window or window[0].role == "user":
             return window
-        always = window[: self._last - hop + 1] if len(window) < len(rows) else ()
-        first = next((index for index, row in enumerate(always) if row.role == "user"), None)
+        # The rows that the window has had since its start moved. A user message that came later would move it too soon.
+        first_rows = window[: self._last - hop + 1] if len(window) < len(rows) else ()
+        first = next((index for index, row in enumerate(first_rows) if row.role == "user"), None)
         if first is not None:
             return window[first:]
         opener = await find_opener(self._storage, thread_id, before=window[0])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -25,7 +25,7 @@ from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.receipt import Receipt
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
-from diarist.memory.semantic.hybrid import HybridSearch
+from diarist.memory.semantic.hybrid import hybrid_search
 from diarist.memory.semantic.processor import SemanticRecallProcessor
 from diarist.memory.semantic.setup import VectorOption, semantic_index
 from diarist.memory.sync import SyncDiary, SyncMessages, SyncThreads, SyncWorking, sync_turn
@@ -321,8 +321,8 @@ class Memory:
                 None if wanted is False else config,
                 self.storage,
                 counter=self.counter,
-                embed=self._embedding.start if not read_only else lambda thread: None,
-                settle=self._embedding.settled if self._await_background else None,
+                embedding=None if read_only else self._embedding,
+                await_background=self._await_background,
                 timezone=self.config.timezone if self.config is not None else "UTC",
                 obscured=self.config.obscures_threads if self.config is not None else False,
             ),
@@ -337,13 +337,14 @@ class Memory:
         from diarist.memory.read_only import ReadOnlyDiary
 
         kind = ReadOnlyDiary if read_only else DiaryProcessor
+        index = self.semantic
         return kind(
             self._engine(model),
             self.storage,
             counter=self.counter,
             thread_wait=self._thread_wait,
             await_background=self._await_background,
-            search=HybridSearch(self.semantic, self.storage, tolerant=True) if self.semantic is not None else None,
+            search=partial(hybrid_search, index, self.storage, tolerant=True) if index is not None else None,
             prompts=self._prompts,
             embedding=self._embedding,
         )
@@ -497,8 +498,17 @@ class Memory:
         index = self._embedding.index()
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
         owner = await self._access.owner(thread, resource)
-        search = HybridSearch(index, self.storage, tolerant=False, wanted=wanted, threshold=threshold)
-        page = await search(query, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor)
+        page = await hybrid_search(
+            index,
+            self.storage,
+            query,
+            resource_id=owner,
+            thread_id=thread,
+            limit=limit,
+            cursor=cursor,
+            wanted=wanted,
+            threshold=threshold,
+        )
         return replace(page, items=await with_neighbours(self.storage, page.items, message_range))
 
     async def forget(

@@ -28,6 +28,7 @@ class MessageFilter:
     """Conditions on messages; a message must meet all of them.
 
     Attributes:
+        ids: The message has one of these ids.
         since, until: Aware times. The message was sent at ``since`` or later, and before ``until``; messages without a
             time do not pass.
         metadata: The message has all these values, compared as JSON: 1, 1.0 and True differ.
@@ -35,6 +36,7 @@ class MessageFilter:
     Raises InputError for a time without a time zone, and for values that are not JSON.
     """
 
+    ids: frozenset[str] | None = None
     since: datetime | None = None
     until: datetime | None = None
     metadata: Mapping[str, Json] | None = None
@@ -49,10 +51,12 @@ class MessageFilter:
 
     @property
     def takes_all(self) -> bool:
-        return self.since is None and self.until is None and not self._wanted
+        return self.ids is None and self.since is None and self.until is None and not self._wanted
 
     def takes(self, row: Message) -> bool:
         said = row.created_at
+        if self.ids is not None and row.id not in self.ids:
+            return False
         if self.since is not None and (said is None or said < self.since):
             return False
         if self.until is not None and (said is None or said >= self.until):

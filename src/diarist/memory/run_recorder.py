@@ -117,7 +117,7 @@ class RunRecorder:
             )
             context.waits_for = ""
             context.on_end(partial(self._end, context))
-            context.on_approval(self._approve)
+            context.store_approval = self._approve
             self._heartbeat = Heartbeat(self._storage, self._run, context)
         await self._take_in(context, thread.id)
 

@@ -84,14 +84,14 @@ class SemanticRecall(SemanticRecallProcessor):
         if index is None:
             raise ConfigError("semantic recall needs a vector store: leave out vector=False")
         self._background = Background()
-        self._embedding = EmbeddingJobs(index, vector, storage, counter, self._background)
+        self._jobs = EmbeddingJobs(index, vector, storage, counter, self._background)
         super().__init__(
             index,
             config,
             storage,
             counter=counter,
-            embed=self._embedding.start,
-            settle=self._embedding.settled if await_background else None,
+            embedding=self._jobs,
+            await_background=await_background,
             timezone=timezone,
         )
 
@@ -103,6 +103,6 @@ class SemanticRecall(SemanticRecallProcessor):
         """Finish background work, and close the storage, the vector store, and an embedder created from an id."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._storage.close)
-            stack.push_async_callback(self._embedding.close)
+            stack.push_async_callback(self._jobs.close)
             stack.push_async_callback(self._index.close)
             await self.settled()

@@ -26,7 +26,7 @@ from diarist.memory.run_lifecycle import end_run, open_run
 from diarist.memory.transfer.cloning import clone
 from diarist.memory.transfer.format import Lines, Moved, items_of, lines_of
 from diarist.memory.transfer.importer import Existing, Importer
-from diarist.memory.transfer.thread_reader import Selection, all_items, thread_items
+from diarist.memory.transfer.thread_reader import all_items, thread_items
 from diarist.messages import Json, new_id, utc_now
 from diarist.storage.records import CLONED_FROM, Page, Thread, is_own_resource, own_resource
 
@@ -165,11 +165,8 @@ class Threads:
         check_limit(limit)
         if message_ids is not None:
             check_ids("message_ids", message_ids)
-        selection = Selection(
-            ids=None if message_ids is None else frozenset(message_ids),
-            filter=MessageFilter(since=since, until=until),
-            limit=limit,
-        )
+        ids = None if message_ids is None else frozenset(message_ids)
+        wanted = MessageFilter(ids=ids, since=since, until=until)
         name = new_id("thread") if new_thread is None else new_thread
         copy = Thread(
             id=name,
@@ -182,7 +179,7 @@ class Threads:
             },
         )
         await self._forgetting.finished(found)
-        copy = await clone(self._storage, self._counter, found, copy, selection)
+        copy = await clone(self._storage, self._counter, found, copy, wanted, limit)
         self._embedding.start(copy)
         return copy
 
@@ -262,11 +259,14 @@ class Threads:
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
             await self._forgetting.finished(found)
-            (*_, row) = [None, *await self._forgetting.rows_with(found.id, {to})]
-            if row is None:
+            rows = await self._forgetting.rows_with(found.id, {to})
+            if not rows:
                 raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
-            gone = await self._branches.move(run, seq_of(row))
-            return next(iter(await self._branches.list(found.id))) if gone else None
+            (last,) = await self._storage.list_messages(found.id, limit=1, newest_first=True)
+            if not await self._branches.move(run, seq_of(rows[0])):
+                return None
+            inactive = await self._branches.list(found.id)
+            return next(branch for branch in inactive if any(row.seq == last.seq for row in branch.messages))
 
     async def branches(self, thread: str, *, resource: str | None = None) -> builtins.list[Branch]:
         """Return the branches of a thread that are not active, the newest first.
@@ -291,7 +291,11 @@ class Threads:
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
             await self._forgetting.finished(found)
-            await self._branches.move(run, await self._branches.end_of(found.id, branch))
+            for inactive in await self._branches.list(found.id):
+                if inactive.id == branch:
+                    await self._branches.move(run, seq_of(inactive.messages[-1]))
+                    return
+            raise NotFoundError(f"thread {found.id!r} has no branch {branch!r} that is not active")
 
     # -- as JSON lines; ``memory/transfer/format.py`` describes the format
 

@@ -129,9 +129,7 @@ class _Events(Writer):
         self.observing = False
         self.failure = ""
 
-    def put(self, chunk: Chunk) -> None:
-        if not isinstance(chunk, DataChunk):
-            return
+    def custom(self, chunk: DataChunk) -> None:
         self.observing = _OBSERVING.get(chunk.type, self.observing)
         if chunk.type == "data-om-observation-failed":
             data = cast("dict[str, Json]", chunk.data)
@@ -308,7 +306,7 @@ class Turn:
             return False
         overflow = error if isinstance(error, ContextOverflowError) else ContextOverflowError(str(error))
         messages = self._context.messages
-        call = OnError(messages=messages, step=self._step, error=overflow, model=self._model, steps=[], retry_count=0)
+        call = OnError(messages=messages, error=overflow, model=self._model, steps=[], retry_count=0)
         return await self._attempt(self._pipeline.ask(call)) and call.retry
 
     async def call(self, name: str, args: dict[str, Json], *, call_id: str = "") -> str:
@@ -376,11 +374,8 @@ class Turn:
         self._context.finished = {message.id for message in messages.of("input", "response")}
         if answered:
             if (request := self._request) is not None:
-                step, model = self._step, self._model
                 await self._pipeline.ask(
-                    OnResponse(
-                        messages=messages, step=step, request=request, model=model, response=[], from_cache=False
-                    )
+                    OnResponse(messages=messages, request=request, model=self._model, response=[], from_cache=False)
                 )
             self._step += 1
 
@@ -394,12 +389,12 @@ class Turn:
         messages.replace_system([SystemMessage(text) for text in system])
         self._before = messages.snapshot()
         setup = StepSetup(model=model, tools={}, model_settings=ModelSettings(), provider_options={})
-        await pipeline.ask(OnInputStep(messages=messages, step=self._step, setup=setup, steps=[]))
+        await pipeline.ask(OnInputStep(messages=messages, setup=setup, steps=[]))
         request = ModelRequest(
             prompt=build_prompt(messages.system, messages.messages, cache_breakpoints=True, reuse=True),
             tools=[tool.definition for tool in setup.tools.values()],
         )
-        await pipeline.ask(OnRequest(messages=messages, step=self._step, request=request, model=model))
+        await pipeline.ask(OnRequest(messages=messages, request=request, model=model))
         self._request, self._tools = request, setup.tools
 
     def _view(self, history: _LoopHistory, prompt: Prompt | None) -> TurnView:
@@ -451,15 +446,9 @@ class Turn:
 
     async def _end(self, outcome: Outcome) -> None:
         self._ended = True
-        context = self._context
-
-        async def work() -> None:
-            with context.counting():
-                await context.end(outcome)
-
         try:
-            await shield_until_done(work())
-            await context.settled()
+            await shield_until_done(self._context.end(outcome))
+            await self._context.settled()
         except Exception as error:
             if not self._fail_open:
                 raise
@@ -477,15 +466,10 @@ class Turn:
         Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure, and with
         ``for_thread``, neither is waiting for another turn of the thread.
         """
-
-        async def counted() -> None:
-            with self._context.counting():
-                await work
-
         if not self._fail_open:
-            await counted()
+            await work
             return True
-        task = asyncio.create_task(counted())
+        task = asyncio.create_task(work)
         try:
             waits = False
             while not (await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None))[0]:

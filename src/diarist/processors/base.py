@@ -402,8 +402,7 @@ class Processor(Generic[D, S]):
     async def close(self) -> None:
         """Release resources such as a model's connections; the processor may be used again afterwards.
 
-        ``agent.close()`` closes the agent's processors. A processor that is passed to a call is closed when the call
-        has ended and no other run uses it.
+        ``agent.close()`` closes the agent's processors, but not those that are passed to a call or made by a function.
         """
 
     def process_input(self, args: ProcessInputArgs[D, S]) -> MaybeAwaitable[InputHookResult]:

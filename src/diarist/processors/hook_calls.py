@@ -32,20 +32,14 @@ class HookCall(ABC):
 
     Attributes:
         hook: The hook's name.
-        origin: The origin of messages that a processor adds here.
-        edits_messages: The hook may return messages.
-        empty_is_none: An empty list changes nothing.
-        takes_dict: The hook may return a dict.
-        step: The step's number; None outside the steps.
+        origin: The origin of messages that a processor adds here; None if the hook cannot return messages.
+        step: The step's number, set by the pipeline; None outside the steps.
         shown: The messages that the last processor was shown.
         listed: The list in which it got them, ``args.messages``.
     """
 
     hook: ClassVar[str]
-    origin: ClassVar[Origin] = "context"
-    edits_messages: ClassVar[bool] = False
-    empty_is_none: ClassVar[bool] = False
-    takes_dict: ClassVar[bool] = False
+    origin: ClassVar[Origin | None] = None
     messages: MessageList
     step: int | None = None
     shown: tuple[Message, ...] = field(default=(), init=False)
@@ -58,9 +52,13 @@ class HookCall(ABC):
     def take(self, result: Any) -> bool:
         """Apply the value that a processor returned; here, messages. Returns True if no further processor must run.
 
+        A dict sets system messages as well; hooks of the response do not allow one. An empty list is no response, so it
+        changes nothing there.
+
         Raises BadHookResult for a value that the hook does not allow.
         """
-        if self.takes_dict and isinstance(result, dict):
+        is_response = self.origin == "response"
+        if not is_response and isinstance(result, dict):
             values = _only(result, "messages", "system_messages")
             system, result = values.get("system_messages"), values.get("messages")
             if system is not None:
@@ -83,11 +81,11 @@ class HookCall(ABC):
                 for place, message in enumerate(returned):
                     if wrong := flaw(message):
                         raise BadHookResult(f"message {place}: {wrong}")
-                if returned or not self.empty_is_none:
-                    self.messages.reconcile(self.shown, returned, default=self.origin)
+                if returned or not is_response:
+                    self.messages.reconcile(self.shown, returned, default=self.origin or "context")
             case _:
                 allowed = "allowed: None, list[Message], this run's MessageList"
-                raise wrong_type(result, f"{allowed}{', or its dict' * self.takes_dict}")
+                raise wrong_type(result, f"{allowed}{'' if is_response else ', or its dict'}")
         return False
 
     @abstractmethod
@@ -137,9 +135,7 @@ def _only(result: Any, *allowed: str) -> dict[str, Any]:
 @dataclass(kw_only=True)
 class OnInput(HookCall):
     hook: ClassVar[str] = "process_input"
-    edits_messages: ClassVar[bool] = True
-    takes_dict: ClassVar[bool] = True
-    origin: ClassVar[Origin] = "input"
+    origin: ClassVar[Origin | None] = "input"
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputArgs[Any]:
         return base.ProcessInputArgs(
@@ -156,8 +152,7 @@ _STEP_KEYS = ("messages", "message_list", "system_messages", "model", *OVERRIDES
 @dataclass(kw_only=True)
 class OnInputStep(HookCall):
     hook: ClassVar[str] = "process_input_step"
-    edits_messages: ClassVar[bool] = True
-    takes_dict: ClassVar[bool] = True
+    origin: ClassVar[Origin | None] = "context"
     setup: StepSetup
     steps: list[StepResult]
     changed: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -420,9 +415,7 @@ class OnOutputStep(HookCall):
     """The response of a step; ``added`` makes the step's result from the current messages."""
 
     hook: ClassVar[str] = "process_output_step"
-    edits_messages: ClassVar[bool] = True
-    empty_is_none: ClassVar[bool] = True
-    origin: ClassVar[Origin] = "response"
+    origin: ClassVar[Origin | None] = "response"
     steps: list[StepResult]
     added: Callable[[MessageList], StepResult]
     finish_reason: FinishReason
@@ -451,9 +444,7 @@ class OnOutputResult(HookCall):
     """The complete answer; ``result`` makes the run's result from the current messages."""
 
     hook: ClassVar[str] = "process_output_result"
-    edits_messages: ClassVar[bool] = True
-    empty_is_none: ClassVar[bool] = True
-    origin: ClassVar[Origin] = "response"
+    origin: ClassVar[Origin | None] = "response"
     result: Callable[[MessageList], OutputResult]
 
     def args(self, common: dict[str, Any]) -> base.ProcessOutputResultArgs[Any]:

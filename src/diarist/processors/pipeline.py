@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
-from diarist.concurrency import gather_or_cancel, inner_cancel_as_error
+from diarist.concurrency import gather_or_cancel
 from diarist.message_list import MessageList
 from diarist.messages import Json
 from diarist.processors.base import Processor, returned
@@ -53,7 +50,6 @@ class Pipeline:
         ids: The ids of all processors, in order.
         hold_output: A processor holds back a step's chunks until the step is accepted.
         edits_in_place: A processor may change messages in place during a step.
-        closable: The processors that override ``close``.
 
     Raises:
         ConfigError: Two processors of a list share an id, an item of a list is no processor, or a processor has only
@@ -87,7 +83,6 @@ class Pipeline:
             part.edits_in_place and not isinstance(part, Composition) and any(map(part.handles, asked))
             for part in self._processors
         )
-        self.closable = closable(self._processors)
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
         """Return the pipeline's state for one request."""
@@ -108,7 +103,6 @@ class PipelineRun:
         self.ids = pipeline.ids
         self.hold_output = pipeline.hold_output
         self.edits_in_place = pipeline.edits_in_place
-        self.closable = pipeline.closable
         self.has_guards = bool(pipeline.guards)
 
     def has(self, hook: str) -> bool:
@@ -134,6 +128,7 @@ class PipelineRun:
 
     async def ask(self, case: HookCall, *, last: Hook | None = None) -> None:
         """Call the hook of all processors that have it, in order, then ``last``; apply the returned values."""
+        case.step = self.state.step_number
         for hook in self._pipeline.plans[case.hook]:
             if await self._run(hook, case):
                 return
@@ -220,9 +215,7 @@ class PipelineRun:
         branches = [(part, case.copy()) for part in hook.parts if part is not None]
         await gather_or_cancel([self._run(part, copy) for part, copy in branches])
         outcomes = [copy.outcome() for _, copy in branches]
-        if not case.edits_messages and any(
-            copy.messages.messages != untouched.messages.messages for _, copy in branches
-        ):
+        if case.origin is None and any(copy.messages.messages != untouched.messages.messages for _, copy in branches):
             raise hook.bad_result("changed messages, which this hook cannot return from a Parallel", case.step)
         if parallel.merge is None:
             if any(outcome != untouched.outcome() for outcome in outcomes):
@@ -241,40 +234,3 @@ def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
         return case.take(result)
     except BadHookResult as bad:
         raise hook.bad_result(bad, case.step) from bad.__cause__
-
-
-# -- closing
-
-# Number of runs that use a processor, by its ``id()``, per event loop, since connections belong to an event loop.
-_uses: WeakKeyDictionary[asyncio.AbstractEventLoop, Counter[int]] = WeakKeyDictionary()
-
-
-def closable(processors: Sequence[Processor[Any]]) -> list[Processor[Any]]:
-    """Return the processors that override ``close``, including parts of compositions, each once."""
-    each = {id(part): part for part in leaves(processors)}
-    return [part for part in each.values() if type(part).close is not cast(Any, Processor).close]
-
-
-@asynccontextmanager
-async def in_use(processors: Sequence[Processor[Any]], brought: Collection[Processor[Any]]) -> AsyncGenerator[None]:
-    """Count a run's closable processors as in use inside the block.
-
-    The last run that uses them closes those that were passed to the call (``brought``); it logs errors of closing.
-    """
-    if not processors:
-        yield
-        return
-    uses = _uses.setdefault(asyncio.get_running_loop(), Counter())
-    uses.update(map(id, processors))
-    try:
-        yield
-    finally:
-        uses.subtract(map(id, processors))
-        for processor in processors:
-            if uses[id(processor)] == 0:
-                del uses[id(processor)]
-                if any(processor is other for other in brought):
-                    try:
-                        await inner_cancel_as_error(processor.close())
-                    except Exception as error:
-                        logger.warning("processor %r could not be closed: %s", processor.id, error, exc_info=error)

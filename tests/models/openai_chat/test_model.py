@@ -566,6 +566,18 @@ def test_several_event_loops_at_once(openai_server: OpenAIServer) -> None:
     assert found == [["ok"]] * 9
 
 
+async def test_a_model_that_is_closed_during_a_call_lets_it_end() -> None:
+    async with raw_server(answer(EVENT + STOP).removesuffix(STOP)) as server:
+        model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
+        stream = model.stream(ask())
+        found = [await anext(stream), await anext(stream)]
+        assert text(found) == ["Hi"]
+        await model.close()
+        server.writers[0].write(STOP)
+        assert finish([chunk async for chunk in stream]).payload.reason == "stop"
+        await server.writers[0].wait_closed()  # the model kept no connection
+
+
 def test_a_loop_that_ends_closes_its_connections(openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
     """The model is not closed. An unclosed session would warn, and warnings are errors in these tests."""
     model = ChatWire(openai_server, "lean").model()

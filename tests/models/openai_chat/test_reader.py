@@ -136,6 +136,14 @@ def test_content_in_parts() -> None:
     assert text(read(delta(content=[{"type": "text", "text": "Yes"}]), delta(content="."), STOP)) == "Yes."
 
 
+def test_only_the_first_of_several_choices_is_read() -> None:
+    other = {"delta": {"content": "No", "tool_calls": [call(index=0, id="a", name="w")]}, "finish_reason": "length"}
+    first, second = delta(content="Yes"), {"choices": [{"index": 1, **other}]}
+    both = {"choices": [{"index": 1, **other}, {"index": 0, "delta": {"content": "."}}]}
+    chunks = read(second, first, second, delta(content=" it is"), both, STOP, second)
+    assert (text(chunks), calls(chunks), finish(chunks).reason) == ("Yes it is.", [], "stop")
+
+
 # --- tool calls ------------------------------------------------------------------------------------------
 
 ROME, OSLO = {"city": "Rome"}, {"city": "Oslo"}

@@ -22,15 +22,7 @@ from diarist.messages import (
     ToolResultPart,
 )
 from diarist.processors import CompatRule, ProviderHistoryCompat
-from diarist.processors.builtin.provider_history_compat import (
-    drop_orphaned_item_ids,
-    repair_tool_ids,
-    strip_empty_for_anthropic,
-    strip_for_cerebras,
-    strip_foreign_for_anthropic,
-    strip_foreign_provider_tools,
-    strip_foreign_signatures,
-)
+from diarist.processors.builtin.provider_history_compat import BUILT_IN_RULES, repair_tool_ids
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 
@@ -229,6 +221,12 @@ def said(text: str, **more: Any) -> TextPart:
     return TextPart(text=text, **more)
 
 
+def apply(name: str, given: Prompt, model: ScriptedModel) -> Prompt | None:
+    (rule,) = (rule.apply_to_prompt for rule in BUILT_IN_RULES if rule.name == name)
+    assert rule is not None
+    return rule(given, model)
+
+
 def prompt(*turns: tuple[str, list[Any]]) -> Prompt:
     return Prompt(messages=[PromptMessage(role=role, parts=parts) for role, parts in turns])  # type: ignore[arg-type]
 
@@ -250,8 +248,8 @@ TALK = (
 
 
 def test_cerebras_gets_no_reasoning() -> None:
-    assert strip_for_cerebras(prompt(*TALK), scripted("openai")) is None
-    assert shape(strip_for_cerebras(prompt(*TALK), scripted("cerebras"))) == [
+    assert apply("cerebras-strip-reasoning-content", prompt(*TALK), scripted("openai")) is None
+    assert shape(apply("cerebras-strip-reasoning-content", prompt(*TALK), scripted("cerebras"))) == [
         ("user", ["q"]),
         ("assistant", ["a"]),
         ("user", ["q2"]),
@@ -269,17 +267,20 @@ def test_cerebras_gets_no_reasoning() -> None:
 )
 def test_anthropic_gets_its_own_reasoning_only(model: ScriptedModel, kept: list[str]) -> None:
     parts = [thought("own", "anthropic", "s"), thought("from google", "google-vertex", "s"), thought("nobody's", None)]
-    changed = strip_foreign_for_anthropic(prompt(("assistant", [*parts, said("a")])), model)
+    changed = apply("anthropic-strip-foreign-reasoning-content", prompt(("assistant", [*parts, said("a")])), model)
     assert shape(changed) == [("assistant", [*kept, "a"])]
     assert changed is not None
-    assert strip_foreign_signatures(changed, model) is None, "no rule takes away what another one keeps"
+    assert apply("strip-foreign-signed-reasoning", changed, model) is None, "no rule takes away what another one keeps"
 
 
 def test_other_providers_get_unsigned_reasoning() -> None:
-    assert strip_foreign_for_anthropic(prompt(*TALK), scripted("bedrock", "llama")) is None
-    assert strip_foreign_signatures(prompt(*TALK), scripted("openai-responses")) is None
-    assert strip_foreign_signatures(prompt(("assistant", [thought("t", "deepseek")])), scripted("openai")) is None
-    assert shape(strip_foreign_signatures(prompt(*TALK), scripted("google"))) == [
+    assert apply("anthropic-strip-foreign-reasoning-content", prompt(*TALK), scripted("bedrock", "llama")) is None
+    assert apply("strip-foreign-signed-reasoning", prompt(*TALK), scripted("openai-responses")) is None
+    assert (
+        apply("strip-foreign-signed-reasoning", prompt(("assistant", [thought("t", "deepseek")])), scripted("openai"))
+        is None
+    )
+    assert shape(apply("strip-foreign-signed-reasoning", prompt(*TALK), scripted("google"))) == [
         ("user", ["q"]),
         ("assistant", ["a"]),
         ("user", ["q2"]),
@@ -299,19 +300,30 @@ def test_empty_signed_reasoning_stays_only_in_the_current_turn() -> None:
         ("assistant", [empty, call]),
         ("tool", [ToolResultPart(call_id="c", name="t", text="r")]),
     )
-    changed = strip_empty_for_anthropic(given, scripted("anthropic"))
+    changed = apply("anthropic-strip-empty-signed-reasoning-content", given, scripted("anthropic"))
     assert changed is not None
     assert changed.messages[1].parts == [redacted, said("a")]
     assert changed.messages[3].parts == [empty, call]
-    assert strip_empty_for_anthropic(given, scripted("openai")) is None
+    assert apply("anthropic-strip-empty-signed-reasoning-content", given, scripted("openai")) is None
 
 
 @pytest.mark.parametrize(
     ("call", "model", "stays"),
     [
-        (ToolCallPart(call_id="srvtoolu_1", name="web_search", args={}, provider_executed=True), "anthropic", True),
-        (ToolCallPart(call_id="srvtoolu_1", name="web_search", args={}, provider_executed=True), "openai", False),
-        (ToolCallPart(call_id="ws_1", name="web_search", args={}, provider_executed=True), "openai-responses", True),
+        (
+            ToolCallPart(
+                call_id="ws_1", name="search", args={}, provider_executed=True, provider_data={"provider": "openai"}
+            ),
+            "openai-responses",
+            True,
+        ),
+        (
+            ToolCallPart(
+                call_id="ws_1", name="search", args={}, provider_executed=True, provider_data={"provider": "openai"}
+            ),
+            "anthropic",
+            False,
+        ),
         (
             ToolCallPart(
                 call_id="1", name="code", args={}, provider_executed=True, provider_data={"provider": "google-gla"}
@@ -326,7 +338,7 @@ def test_empty_signed_reasoning_stays_only_in_the_current_turn() -> None:
 def test_calls_of_foreign_provider_tools_are_removed_with_results(call: ToolCallPart, model: str, stays: bool) -> None:
     result = ToolResultPart(call_id=call.call_id, name=call.name, text="found")
     given = prompt(("user", [said("q")]), ("assistant", [said("a"), call]), ("tool", [result]), ("user", [said("q2")]))
-    changed = strip_foreign_provider_tools(given, scripted(model))
+    changed = apply("strip-foreign-provider-tools", given, scripted(model))
     if stays:
         assert changed is None
     else:
@@ -347,7 +359,7 @@ def test_item_ids_of_openai_without_reasoning_are_removed() -> None:
     alone = {"provider": "openai", "id": "fc_1"}
     call = ToolCallPart(call_id="c", name="t", args={}, provider_data=alone)
     orphaned = prompt(("assistant", [said("a", provider_data=data), call]))
-    changed = drop_orphaned_item_ids(orphaned, scripted("openai-responses"))
+    changed = apply("openai-drop-orphaned-item-ids", orphaned, scripted("openai-responses"))
     assert changed is not None
     text, called = changed.messages[0].parts
     assert isinstance(text, TextPart)
@@ -355,14 +367,14 @@ def test_item_ids_of_openai_without_reasoning_are_removed() -> None:
     assert isinstance(called, ToolCallPart)
     assert called.provider_data is None
     whole = prompt(("assistant", [thought("t", "openai", "s"), said("a", provider_data=data)]))
-    assert drop_orphaned_item_ids(whole, scripted("openai-responses")) is None
-    assert drop_orphaned_item_ids(orphaned, scripted("anthropic")) is None
+    assert apply("openai-drop-orphaned-item-ids", whole, scripted("openai-responses")) is None
+    assert apply("openai-drop-orphaned-item-ids", orphaned, scripted("anthropic")) is None
 
 
 def test_the_cache_breakpoint_of_a_removed_message_moves_back() -> None:
     given = prompt(*TALK)
     given.messages[2].cache = True
-    changed = strip_for_cerebras(given, scripted("cerebras"))
+    changed = apply("cerebras-strip-reasoning-content", given, scripted("cerebras"))
     assert changed is not None
     assert [message.cache for message in changed] == [False, True, False]
 

@@ -272,7 +272,7 @@ async def test_warn_lets_the_text_pass_and_logs_only_labels(caplog: pytest.LogCa
         result = await Agent(model=model, output_processors=[guard]).generate("?")
     assert result.text == f"{SECRET} and {SECRET}"
     (record,) = caplog.records
-    assert record.message == f"processor 'regex-filter': the output of run {result.run_id} contains email"
+    assert record.message == f"processor 'regex-filter', output of run {result.run_id}: the output contains email"
     assert SECRET not in caplog.text
 
 

@@ -74,7 +74,7 @@ def _each(file: JsonFile) -> list[JsonItem]:
 _FORMATS: dict[str, _Format] = {
     "claude-code": _Format(claude_code.detect, claude_code.build),
     "codex": _Format(codex.detect, codex.build),
-    "gemini-cli": _Format(gemini_cli.detect, gemini_cli.build, gemini_cli.split),
+    "gemini-cli": _Format(gemini_cli.detect, gemini_cli.build),
     "chatgpt": _Format(chatgpt.detect, chatgpt.build, _each),
     "claude-ai": _Format(claude_ai.detect, claude_ai.build, _each),
     "pydantic-ai": _Format(pydantic_ai.detect, pydantic_ai.build),
@@ -82,7 +82,7 @@ _FORMATS: dict[str, _Format] = {
     "locomo": _Format(locomo.detect, locomo.build, _each),
     "tau-bench": _Format(openai.detect_tau_bench, openai.build_tau_bench, _each),
     "responses": _Format(responses.detect, responses.build, responses.split),
-    "plain": _Format(openai.detect_plain, openai.build_plain),
+    "plain": _Format(openai.detect_plain, openai.build, openai.split),
     "openai": _Format(openai.detect, openai.build, openai.split),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, tzinfo
 
@@ -38,12 +38,14 @@ class Builder:
         skip_broken: Leave out lines and messages that cannot be read.
 
     Attributes:
+        begun: The messages begun by ``append``, by key.
         conversation_id: The conversation's own id in the file; empty if it has none.
         where: Place in the file that is being read, in words; empty before and after.
     """
 
     def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
+        self.begun: dict[str, Message] = {}
         self.conversation_id = ""
         self.where = ""
         self._skip_broken = skip_broken
@@ -97,12 +99,18 @@ class Builder:
             self.note("empty messages, left out")
             return None
         message = Message(id=self.message_id(key), role=role, parts=[], created_at=created_at, metadata=metadata or {})
-        self.extend(message, parts)
+        self._extend(message, parts)
         self.messages.append(message)
         return message
 
-    def extend(self, message: Message, parts: Sequence[Part]) -> None:
-        """Add parts to a message. Its calls then wait for their results."""
+    def append(self, role: Role, parts: Sequence[Part], *, key: str, created_at: datetime | None = None) -> None:
+        """Add parts to the message that was begun with ``key``, or begin it as ``add`` does."""
+        if key in self.begun:
+            self._extend(self.begun[key], parts)
+        elif (message := self.add(role, parts, key=key, created_at=created_at)) is not None:
+            self.begun[key] = message
+
+    def _extend(self, message: Message, parts: Sequence[Part]) -> None:
         for part in parts:
             if isinstance(part, ToolPart):
                 self._calls += 1
@@ -169,6 +177,15 @@ def content_key(position: int, value: Json) -> str:
         return f"{position}\0{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
     except orjson.JSONEncodeError as error:
         raise InputError(f"cannot be stored as JSON: {error}") from error
+
+
+def path_to(last: Json, parents: Mapping[str, Json]) -> list[str]:
+    """Return the ids of a branch, from its root to ``last``, by the parent of each id."""
+    path: dict[str, None] = {}
+    while isinstance(last, str) and last in parents and last not in path:
+        path[last] = None
+        last = parents[last]
+    return list(reversed(path))
 
 
 def read_role(value: Json) -> Role:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, read_role
+from diarist.memory.conversations.building import Builder, path_to, read_role
 from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, elements_of, fields_of
 from diarist.messages import Json, Part, ReasoningPart, TextPart
 
@@ -32,7 +32,8 @@ def build(found: JsonItem, builder: Builder) -> str:
     if mapping is None:
         raise InputError(f"{place}: a conversation must have a mapping")
     nodes = {id: node for id, value in mapping.items() if (node := as_object(value)) is not None}
-    branch = _branch(nodes, chat.get("current_node"))
+    parents = {id: node.get("parent") for id, node in nodes.items()}
+    branch = path_to(chat.get("current_node"), parents) or path_to(next(reversed(nodes), None), parents)
     for id in branch:
         message = as_object(nodes[id].get("message"))
         if message is not None:
@@ -45,16 +46,6 @@ def build(found: JsonItem, builder: Builder) -> str:
                 builder.note("messages of other branches, left out")
     builder.conversation_id = str(chat.get("conversation_id") or chat.get("id") or "")
     return str(chat.get("title") or "")
-
-
-def _branch(nodes: dict[str, dict[str, Json]], last: Json) -> dict[str, None]:
-    """Return the ids from the root to the current node; without one, to the node that was added last."""
-    id = last if isinstance(last, str) and last in nodes else next(reversed(nodes), None)
-    path: dict[str, None] = {}
-    while isinstance(id, str) and id in nodes and id not in path:
-        path[id] = None
-        id = nodes[id].get("parent")
-    return dict.fromkeys(reversed(path))
 
 
 def _add(id: str, message: dict[str, Json], builder: Builder) -> None:

@@ -9,10 +9,10 @@ attached files. Its ``parent_message_uuid`` makes a tree, if the user edited a m
 from __future__ import annotations
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, read_role
+from diarist.memory.conversations.building import Builder, path_to, read_role
 from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
-from diarist.messages import Json, Message, Part, TextPart, ToolState
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of, numbered
+from diarist.messages import Json, Part, TextPart
 
 
 def detect(file: JsonFile) -> bool:
@@ -22,14 +22,17 @@ def detect(file: JsonFile) -> bool:
 def build(found: JsonItem, builder: Builder) -> str:
     """Add the messages of the branch that was continued last; return the conversation's name."""
     chat = fields_of(found.value)
-    values = as_list(chat.get("chat_messages"))
+    values, place = as_list(chat.get("chat_messages")), found.where or "conversation"
     if values is None:
-        raise InputError(f"{found.where or 'conversation'}: a conversation must have a list chat_messages")
+        raise InputError(f"{place}: a conversation must have a list chat_messages")
     messages = [fields_of(value) for value in values]
-    branch = _branch(messages)
-    for number, message in enumerate(messages, 1):
-        with builder.reading(f"{found.where or 'conversation'}, message {number}"):
-            if number - 1 in branch:
+    parents = {str(message.get("uuid")): message.get("parent_message_uuid") for message in messages}
+    is_tree = all("parent_message_uuid" in message for message in messages)
+    branch = path_to(next(reversed(parents), None), parents) if is_tree else list(parents)
+    for item in numbered(values, place):
+        with builder.reading(item.where):
+            message = fields_of(item.value)
+            if str(message.get("uuid")) in branch:
                 _add(message, builder)
             else:
                 builder.note("messages of other branches, left out")
@@ -37,44 +40,16 @@ def build(found: JsonItem, builder: Builder) -> str:
     return str(chat.get("name") or "")
 
 
-def _branch(messages: list[dict[str, Json]]) -> set[int]:
-    """Return the indexes of the last message and of its parents; all indexes if the file does not name parents."""
-    places = {str(message.get("uuid")): place for place, message in enumerate(messages)}
-    path: set[int] = set()
-    place = len(messages) - 1 if messages else None
-    while place is not None and place not in path:
-        path.add(place)
-        if "parent_message_uuid" not in messages[place]:
-            return set(range(len(messages)))
-        place = places.get(str(messages[place]["parent_message_uuid"]))
-    return path
-
-
 def _add(message: dict[str, Json], builder: Builder) -> None:
     role = read_role(message.get("sender"))
     reader = ContentReader(builder)
     moment, key = builder.time_of(message), str(message.get("uuid") or builder.where)
-    added: Message | None = None
     # A call and its result stand in one message. The call must be known before the result can be added to it.
     for block in as_list(message.get("content")) or [message.get("text")]:
-        result = fields_of(block)
-        if result.get("type") == "tool_result":
-            state: ToolState = "error" if result.get("is_error") else "result"
-            answer = reader.result(result.get("content"))
-            builder.answer(result.get("tool_use_id"), result.get("name"), answer, state)
-            continue
-        if result.get("type") in ("token_budget", "flag"):
-            continue
         parts = reader.parts(block if isinstance(block, str) else [block])
-        if added is not None:
-            builder.extend(added, parts)
-        elif parts:
-            added = builder.add(role, parts, key=key, created_at=moment)
-    files = _files(message)
-    if added is not None:
-        builder.extend(added, files)
-    else:
-        builder.add(role, files, key=key, created_at=moment)
+        if parts:
+            builder.append(role, parts, key=key, created_at=moment)
+    builder.append(role, _files(message), key=key, created_at=moment)
 
 
 def _files(message: dict[str, Json]) -> list[Part]:

@@ -8,7 +8,7 @@ from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import ContentReader, has_results
 from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of
-from diarist.messages import Json, Message, Part, TextPart
+from diarist.messages import Json, Part, TextPart
 
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
@@ -39,7 +39,6 @@ def build(found: list[JsonItem], builder: Builder) -> str:
     )
     titles: dict[str, str] = {}
     seen: set[str] = set()
-    turns: dict[str, Message] = {}
     side_only = all(fields_of(item.value).get("isSidechain") for item in found if _is_event(item.value))
     for item in found:
         with builder.reading(item.where):
@@ -65,13 +64,9 @@ def build(found: list[JsonItem], builder: Builder) -> str:
                     builder.note("user lines with nothing but Claude Code's own output, left out")
                 continue
             key = str(message.get("id") or uuid)
-            if (begun := turns.get(key)) is not None:
-                builder.extend(begun, parts)
-            elif parts:  # a line without parts is thinking that was not recorded; a later line continues the message
-                added = builder.add("assistant", parts, key=key, created_at=builder.time_of(event))
-                if added is not None:
-                    turns[key] = added
-    for key, turn in turns.items():
+            if parts:  # a line without parts is thinking that was not recorded; a later line continues the message
+                builder.append("assistant", parts, key=key, created_at=builder.time_of(event))
+    for key, turn in builder.begun.items():
         # The id contains the number of parts: if the file is read in the middle of a turn, the longer turn gets another
         # id, so a later reading adds it.
         turn.id = builder.message_id(f"{key}\0{len(turn.parts)}")

@@ -80,6 +80,8 @@ class ContentReader:
         match kind:
             case "text" | "input_text" | "output_text":
                 return self._text(block.get("text"))
+            case "cache-point" | "flag" | "token_budget":  # of Pydantic AI and Claude.ai, without content
+                return []
             case "refusal":
                 return self._text(block.get("refusal"))
             case "thinking" | "reasoning":
@@ -91,7 +93,7 @@ class ContentReader:
             case "tool_result":
                 result = self.result(block.get("content"))
                 state: ToolState = self._state(str(result)) if block.get("is_error") else "result"
-                self._builder.answer(block.get("tool_use_id"), None, result, state)
+                self._builder.answer(block.get("tool_use_id"), block.get("name"), result, state)
                 return []
             case _:
                 file = _file(block) if kind in self._files else None

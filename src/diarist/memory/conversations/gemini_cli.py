@@ -13,7 +13,6 @@ A checkpoint of ``/chat save`` is a list of the Gemini API's ``Content``, alone 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
@@ -34,55 +33,37 @@ _CONTEXT_ANSWER = "Got it. Thanks for the context!"
 _STATES: dict[str, ToolState] = {"success": "result", "error": "error", "cancelled": "denied"}
 
 
-@dataclass(slots=True)
-class _Session:
-    meta: dict[str, Json] = field(default_factory=dict[str, Json])
-    records: list[JsonItem] = field(default_factory=list[JsonItem])
-    contents: list[JsonItem] = field(default_factory=list[JsonItem])
-
-
 def detect(file: JsonFile) -> bool:
     first = fields_of(file.first)
     history = as_list(first.get("history"))
     return "projectHash" in first or _is_content((history or [None])[0] if history else file.first)
 
 
-def split(file: JsonFile) -> list[_Session]:
-    first = as_object(file.first)
-    if first is None:
-        return []
-    if (history := as_list(first.get("history"))) is not None:
-        return [_Session(contents=numbered(history))]
-    if "projectHash" not in first:
-        return [_Session(contents=file.items)]
-    records = as_list(first.get("messages"))
-    if records is not None and len(file.items) == 1:
-        return [_Session(first, numbered(records))]
-    session, found = _Session(), dict[str, JsonItem]()
-    for item in file.items:
+def build(found: list[JsonItem], builder: Builder) -> str:
+    """Add the messages; return the session's summary as its title."""
+    first = fields_of(found[0].value)
+    history = as_list(first.get("history"))
+    if history is not None or "projectHash" not in first:
+        _add_contents(found if history is None else numbered(history), builder)
+        return ""
+    meta: dict[str, Json] = {}
+    records: dict[str, JsonItem] = {}
+    for item in found:
         line = fields_of(item.value)
         if "$rewindTo" in line:
-            ids = list(found)
-            to = str(line["$rewindTo"])
-            start = ids.index(to) if to in found else 0
-            found = {id: found[id] for id in ids[:start]}
+            ids, to = list(records), str(line["$rewindTo"])
+            start = ids.index(to) if to in records else 0
+            records = {id: records[id] for id in ids[:start]}
         elif "$set" in line or ("projectHash" in line and "type" not in line):
-            session.meta |= fields_of(line.get("$set", line))
+            meta |= fields_of(line.get("$set", line))
         else:
-            found[str(line.get("id") or item.where)] = item
-    replaced = as_list(session.meta.get("messages"))
-    session.records = numbered(replaced) if replaced else list(found.values())
-    return [session]
-
-
-def build(found: _Session, builder: Builder) -> str:
-    """Add the messages; return the session's summary as its title."""
-    for item in found.records:
+            records[str(line.get("id") or item.where)] = item
+    whole = as_list(meta.get("messages"))  # of older versions
+    for item in numbered(whole) if whole else records.values():
         with builder.reading(item.where):
             _add_record(item, builder)
-    _add_contents(found.contents, builder)
-    builder.conversation_id = str(found.meta.get("sessionId") or "")
-    return str(found.meta.get("summary") or "")
+    builder.conversation_id = str(meta.get("sessionId") or "")
+    return str(meta.get("summary") or "")
 
 
 def _add_record(item: JsonItem, builder: Builder) -> None:

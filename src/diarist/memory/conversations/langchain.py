@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, content_key, read_role
+from diarist.memory.conversations.building import Builder, content_key
 from diarist.memory.conversations.content import ContentReader
 from diarist.memory.conversations.loading import (
     JsonFile,
@@ -22,7 +22,8 @@ from diarist.memory.conversations.loading import (
     fields_of,
     numbered,
 )
-from diarist.messages import Json, Part
+from diarist.memory.conversations.openai import add_message
+from diarist.messages import Json
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")
 CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk")
@@ -53,43 +54,28 @@ def build(found: list[JsonItem], builder: Builder) -> str:
             message = _read(item.value)
             if message is None:
                 raise InputError(f"not a message of LangChain; known types: {', '.join(_KINDS)}")
-            _add(position, message, item.value, reader, builder)
+            _add(message, content_key(position, item.value), reader, builder)
     return ""
 
 
-def _add(position: int, message: _Message, value: Json, reader: ContentReader, builder: Builder) -> None:
+def _add(message: _Message, key: str, reader: ContentReader, builder: Builder) -> None:
     kind, fields = message
-    content = fields.get("content")
-    if kind in ("tool", "function"):
-        state = "error" if fields.get("status") == "error" else "result"
-        builder.answer(fields.get("tool_call_id"), fields.get("name"), reader.result(content), state)
-        return
-    calls = _calls(fields, builder)
-    blocks = as_list(content)
-    if calls and blocks is not None:
-        content = [block for block in blocks if fields_of(block).get("type") not in CALL_BLOCKS]
-    name = fields.get("name")
-    builder.add(
-        read_role(fields.get("role") if kind == "chat" else kind),
-        [*reader.parts(content), *calls],
-        key=content_key(position, value),
-        created_at=builder.time_of(fields_of(fields.get("additional_kwargs"))),
-        metadata={"name": name} if isinstance(name, str) and name else None,
-    )
-
-
-def _calls(fields: dict[str, Json], builder: Builder) -> list[Part]:
     more = fields_of(fields.get("additional_kwargs"))
+    # Older histories have the calls in OpenAI's form.
     calls = as_list(fields.get("tool_calls")) or elements_of(more.get("tool_calls"))
-    if not calls and more.get("function_call"):
-        calls = [more["function_call"]]
-    parts: list[Part] = []
-    for value in [*calls, *elements_of(fields.get("invalid_tool_calls"))]:
-        call = fields_of(value)
-        function = as_object(call.get("function")) or call  # OpenAI's form, in older histories
-        arguments = function.get("args", function.get("arguments"))
-        parts.append(builder.call(call.get("id"), function.get("name"), arguments))
-    return parts
+    calls = [*calls, *elements_of(fields.get("invalid_tool_calls"))]
+    legacy = None if calls else more.get("function_call")
+    content = fields.get("content")
+    if (calls or legacy) and (blocks := as_list(content)) is not None:
+        content = [block for block in blocks if fields_of(block).get("type") not in CALL_BLOCKS]
+    value = {
+        **fields,
+        "role": fields.get("role") if kind == "chat" else kind,
+        "content": content,
+        "tool_calls": calls,
+        "function_call": legacy,
+    }
+    add_message(value, reader, builder, key=key, created_at=builder.time_of(more))
 
 
 def _read(value: Json) -> _Message | None:

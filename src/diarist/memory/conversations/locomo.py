@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
@@ -10,12 +11,6 @@ from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, 
 from diarist.messages import Json, Role, TextPart
 
 _SESSION = re.compile(r"session_(\d+)")
-_DATE = re.compile(
-    r"(?P<hour>\d{1,2}):(?P<minute>\d\d) ?(?P<half>[ap])m on "
-    r"(?P<day>\d{1,2}) (?P<month>[a-z]{3})[a-z]*,? (?P<year>\d{4})",
-    re.IGNORECASE,
-)
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def detect(file: JsonFile) -> bool:
@@ -58,13 +53,8 @@ def _talk(value: Json) -> dict[str, Json]:
 
 
 def _iso(stamp: Json) -> Json:
-    """Convert ``1:56 pm on 8 May, 2023`` to ISO 8601; return other values unchanged.
-
-    Does not use strptime, which expects month names of the locale.
-    """
-    match = _DATE.fullmatch(stamp.strip()) if isinstance(stamp, str) else None
-    if match is None or match["month"].lower() not in _MONTHS:
+    """Convert ``1:56 pm on 8 May, 2023`` to ISO 8601; return other values unchanged."""
+    try:
+        return datetime.strptime(str(stamp).strip(), "%I:%M %p on %d %B, %Y").isoformat()
+    except ValueError:
         return stamp
-    hour = int(match["hour"]) % 12 + (12 if match["half"].lower() == "p" else 0)
-    month = _MONTHS.index(match["month"].lower()) + 1
-    return f"{match['year']}-{month:02}-{int(match['day']):02}T{hour:02}:{match['minute']}"

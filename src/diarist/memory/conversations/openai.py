@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key, read_role
@@ -56,18 +57,6 @@ def detect_plain(file: JsonFile) -> bool:
     return bool(file.items)
 
 
-def build_plain(found: list[JsonItem], builder: Builder) -> str:
-    items: list[JsonItem] = []
-    for item in found:
-        with builder.reading(item.where):
-            value = fields_of(item.value)
-            if read_role(value.get("role")) == "tool" or not isinstance(value.get("content"), str):
-                raise InputError("a plain message has a text as content and no tool results")
-            items.append(item)
-    read_messages(items, builder)
-    return ""
-
-
 def detect_tau_bench(file: JsonFile) -> bool:
     """Detect tau-bench's list of runs: a customer, an agent with tools, a policy as the system message."""
     return "traj" in fields_of(file.first)
@@ -91,39 +80,34 @@ def read_messages(items: Iterable[JsonItem], builder: Builder) -> None:
             value = as_object(item.value)
             if value is None:
                 raise InputError("a message must be an object with role and content")
-            role = read_role(value.get("role"))
-            if role == "tool":
-                result = reader.result(value.get("content"))
-                builder.answer(value.get("tool_call_id"), value.get("name"), result, "result")
-                continue
-            thought = value.get("reasoning_content") or value.get("reasoning")
-            parts: list[Part] = []
-            if isinstance(thought, str) and thought.strip():
-                parts.append(ReasoningPart(text=thought))
-            parts += reader.parts(value.get("content"))
-            parts += _calls(value, builder)
-            if not parts and has_results(value.get("content")):
-                continue
-            name = value.get("name")
-            builder.add(
-                role,
-                parts,
-                key=content_key(position, value),
-                created_at=builder.time_of(value),
-                metadata={"name": name} if isinstance(name, str) and name else None,
-            )
+            add_message(value, reader, builder, key=content_key(position, value), created_at=builder.time_of(value))
 
 
-def _calls(value: dict[str, Json], builder: Builder) -> list[Part]:
+def add_message(
+    value: dict[str, Json], reader: ContentReader, builder: Builder, *, key: str, created_at: datetime | None
+) -> None:
+    """Add a message, or a result to its call. Raises InputError."""
+    role, content, name = read_role(value.get("role")), value.get("content"), value.get("name")
+    if role == "tool":
+        state = "error" if value.get("status") == "error" else "result"
+        builder.answer(value.get("tool_call_id"), name, reader.result(content), state)
+        return
+    thought = value.get("reasoning_content") or value.get("reasoning")
+    parts: list[Part] = [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
+    parts += [*reader.parts(content), *_calls(value, builder)]
+    if parts or not has_results(content):
+        metadata: dict[str, Json] | None = {"name": name} if isinstance(name, str) and name else None
+        builder.add(role, parts, key=key, created_at=created_at, metadata=metadata)
+
+
+def _calls(value: dict[str, Json], builder: Builder) -> Iterator[Part]:
     calls = as_list(value.get("tool_calls") or [])
     if calls is None:
         raise InputError("tool_calls must be a list")
     if legacy := value.get("function_call"):
         calls = [*calls, {"function": legacy}]
-    parts: list[Part] = []
     for found in calls:
         call = fields_of(found)
         function = as_object(call.get("function")) or as_object(call.get("custom")) or call
-        arguments = function.get("arguments", function.get("input"))
-        parts.append(builder.call(call.get("id"), function.get("name"), arguments))
-    return parts
+        arguments = next((function[key] for key in ("arguments", "input", "args") if key in function), None)
+        yield builder.call(call.get("id"), function.get("name"), arguments)

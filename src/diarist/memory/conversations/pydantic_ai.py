@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
-from diarist.memory.conversations.content import decode_base64
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, fields_of
-from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolState
+from diarist.memory.conversations.content import FILES, ContentReader
+from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
+from diarist.messages import Json, TextPart, ToolState
 
 _OUTCOMES: dict[str, ToolState] = {"failed": "error", "retried": "error", "denied": "denied", "interrupted": "error"}
 
@@ -21,6 +21,7 @@ def detect(file: JsonFile) -> bool:
 
 
 def build(found: list[JsonItem], builder: Builder) -> str:
+    reader = ContentReader(builder, files=FILES)
     for position, item in enumerate(found):
         with builder.reading(item.where):
             message = fields_of(item.value)
@@ -32,16 +33,18 @@ def build(found: list[JsonItem], builder: Builder) -> str:
             values = [fields_of(part) for part in parts]
             if message["kind"] == "request":
                 for number, part in enumerate(values):
-                    _add_request_part(part, f"{key}\0{number}", builder)
+                    _add_request_part(part, f"{key}\0{number}", reader, builder)
             else:
-                _add_response(message, values, key, builder)
+                _add_response(message, values, key, reader, builder)
     return ""
 
 
-def _add_request_part(part: dict[str, Json], key: str, builder: Builder) -> None:
+def _add_request_part(part: dict[str, Json], key: str, reader: ContentReader, builder: Builder) -> None:
     kind, moment = part.get("part_kind"), builder.time_of(part)
     if kind == "user-prompt":
-        builder.add("user", _said(part.get("content"), builder), key=key, created_at=moment)
+        content = part.get("content")
+        said = content if isinstance(content, str) else [_block(value) for value in elements_of(content)]
+        builder.add("user", reader.parts(said), key=key, created_at=moment)
     elif kind == "system-prompt":
         parts = [TextPart(text=str(part.get("content") or ""))]
         builder.add("system", parts, key=key, created_at=moment)
@@ -51,33 +54,16 @@ def _add_request_part(part: dict[str, Json], key: str, builder: Builder) -> None
         builder.note(f"parts of kind {kind}, left out")
 
 
-def _add_response(message: dict[str, Json], values: list[dict[str, Json]], key: str, builder: Builder) -> None:
-    added: Message | None = None
+def _add_response(
+    message: dict[str, Json], values: list[dict[str, Json]], key: str, reader: ContentReader, builder: Builder
+) -> None:
+    moment = builder.time_of(message)
     for value in values:
         if value.get("part_kind") == "builtin-tool-return":  # its call stands before it, in the same message
             _answer(value, builder)
             continue
-        part = _part(value, builder)
-        if part is None:
-            builder.note(f"parts of kind {value.get('part_kind')}, left out")
-        elif added is not None:
-            builder.extend(added, [part])
-        else:
-            moment = builder.time_of(message)
-            added = builder.add("assistant", [part], key=key, created_at=moment)
-
-
-def _part(value: dict[str, Json], builder: Builder) -> Part | None:
-    kind, text = value.get("part_kind"), value.get("content")
-    if kind in ("tool-call", "builtin-tool-call"):
-        return builder.call(value.get("tool_call_id"), value.get("tool_name"), value.get("args"))
-    if kind == "file":
-        return _file(fields_of(text))
-    if not isinstance(text, str) or not text.strip():
-        return None
-    if kind == "thinking":
-        return ReasoningPart(text=text)
-    return TextPart(text=text) if kind == "text" else None
+        if parts := reader.parts([_block(value)]):
+            builder.append("assistant", parts, key=key, created_at=moment)
 
 
 def _answer(part: dict[str, Json], builder: Builder) -> None:
@@ -86,29 +72,23 @@ def _answer(part: dict[str, Json], builder: Builder) -> None:
     builder.answer(part.get("tool_call_id"), part.get("tool_name"), part.get("content"), state)
 
 
-def _said(content: Json, builder: Builder) -> list[Part]:
-    """Return the parts of a user prompt: a text, or a list of texts, URLs and bytes."""
-    values = as_list(content)
-    parts: list[Part] = []
-    for value in [content] if values is None else values:
-        block = {"kind": "text-content", "content": value} if isinstance(value, str) else fields_of(value)
-        kind = block.get("kind")
-        if kind == "cache-point":
-            continue
-        if kind == "text-content" and isinstance(block.get("content"), str):
-            parts += [TextPart(text=block["content"])] if block["content"].strip() else []
-        elif (file := _file(block)) is not None:
-            parts.append(file)
-        else:
-            builder.note(f"parts of kind {kind}, kept as a placeholder")
-            parts.append(TextPart(text=f"[{kind}]"))
-    return parts
-
-
-def _file(block: dict[str, Json]) -> FilePart | None:
-    kind = str(block.get("kind"))
-    media_type = str(block.get("media_type") or f"{kind.removesuffix('-url')}/*")
-    if kind.endswith("-url") and isinstance(block.get("url"), str) and block["url"]:
-        return FilePart(media_type=media_type, url=block["url"])
-    data = decode_base64(block.get("data"))
-    return None if data is None else FilePart(media_type=media_type, data=data)
+def _block(value: Json) -> Json:
+    """Return a part of a message in the form that ``ContentReader`` reads."""
+    if isinstance(value, str):
+        return value
+    part = fields_of(value)
+    kind, content = str(part.get("part_kind") or part.get("kind")), part.get("content")
+    match kind:
+        case "text" | "text-content":
+            return {"type": "text", "text": content}
+        case "thinking":
+            return {"type": "thinking", "thinking": content}
+        case "tool-call" | "builtin-tool-call":
+            call_id, name = part.get("tool_call_id"), part.get("tool_name")
+            return {"type": "tool_use", "id": call_id, "name": name, "input": part.get("args")}
+        case "file":
+            return {**fields_of(content), "type": "file"}
+        case "binary":
+            return {**part, "type": "file"}
+        case _:
+            return {**part, "type": kind.removesuffix("-url")}

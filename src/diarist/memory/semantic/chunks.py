@@ -111,7 +111,3 @@ def metadata_of(thread: Thread, row: Message, chunk: int) -> Metadata:
 
 def vector_id(thread_id: str, message_id: str, chunk: int) -> str:
     return blake2b(orjson.dumps([thread_id, message_id, chunk]), digest_size=16).hexdigest()
-
-
-def cursor_id(thread_id: str) -> str:
-    return f"thread:{thread_id}"

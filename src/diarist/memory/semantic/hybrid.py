@@ -30,97 +30,85 @@ _PATIENCE = 10.0
 logger = logging.getLogger("diarist")
 
 
-class HybridSearch:
-    """Searches messages of a resource for all words of the query, and for its meaning; best hits first.
+async def hybrid_search(
+    index: SemanticIndex,
+    storage: Storage,
+    query: str,
+    *,
+    resource_id: str,
+    thread_id: str | None,
+    limit: int,
+    cursor: str | None,
+    wanted: MessageFilter | None = None,
+    threshold: float | None = None,
+    tolerant: bool = False,
+) -> Page[Hit]:
+    """Search messages of a resource for all words of the query, and for its meaning; return the best hits first.
 
     Args:
+        wanted: Filter for the messages to search.
+        threshold: Minimum nearness of hits by meaning.
         tolerant: True: if the search by meaning fails or takes longer than 10 seconds, log that and return only the
             hits by words. False: raise the error.
-        wanted: Filter for the messages to search.
-        threshold: Minimum nearness of hits by meaning. Raises InputError for an impossible one.
+
+    Raises InputError for an empty query, a limit below 1, an impossible threshold, or a cursor of another search.
     """
-
-    def __init__(
-        self,
-        index: SemanticIndex,
-        storage: Storage,
-        *,
-        tolerant: bool,
-        wanted: MessageFilter | None = None,
-        threshold: float | None = None,
-    ) -> None:
-        number = cast(Any, threshold)
-        least, most = index.nearness
-        if number is not None and (type(number) not in (int, float) or not least <= number <= most):
-            raise InputError(f"threshold must be from {least:g} to {most:g}, not {number!r}")
-        self._index, self._storage = index, storage
-        self._tolerant, self._wanted, self._threshold = tolerant, wanted or MessageFilter(), threshold
-
-    async def __call__(
-        self, query: str, *, resource_id: str, thread_id: str | None, limit: int, cursor: str | None
-    ) -> Page[Hit]:
-        """Return a page of hits. Raises InputError for an empty query, a limit below 1, or a cursor of another
-        search."""
-        check_query(query)
-        if not query.strip():
-            raise InputError("the query is empty: pass the text to search for")
-        check_limit(limit, least=1)
-        word, start = ("ranked", 0) if cursor is None else decode_cursor(cursor, "this search", str, int)
-        if word != "ranked" or start < 0:
-            raise InputError(f"not a cursor of this search: {cursor!r}")
-        words = await self._words(query, resource_id, thread_id)
-        near = await self._near(query, resource_id, thread_id)
-        order = fused([list(words), list(near)])
-        items: list[Hit] = []
-        while start < len(order) and len(items) < limit:
-            key = order[start]
-            start += 1
-            if key in words:
-                items.append(words[key])
-                continue
-            rows = await self._index.load(near[key], resource_id)
-            if not rows:
-                await self._index.discard([near[key]])
-            elif self._wanted.takes(rows[0]):
-                excerpt = shorten(" ".join(self._index.excerpt(near[key], rows[0]).split()), _EXCERPT)
-                items.append(Hit(message=rows[0], excerpt=excerpt))
-        return Page(items=items, cursor=encode_cursor("ranked", start) if start < len(order) else None)
-
-    async def _words(self, query: str, resource_id: str, thread_id: str | None) -> dict[MessageKey, Hit]:
-        if not isinstance(self._storage, SearchStorage):
-            return {}
-        try:
-            page = await filtered_hits(
-                self._storage,
+    given, (least, most) = cast(Any, threshold), index.nearness
+    if given is not None and (type(given) not in (int, float) or not least <= given <= most):
+        raise InputError(f"threshold must be from {least:g} to {most:g}, not {given!r}")
+    check_query(query)
+    if not query.strip():
+        raise InputError("the query is empty: pass the text to search for")
+    check_limit(limit, least=1)
+    word, start = ("ranked", 0) if cursor is None else decode_cursor(cursor, "this search", str, int)
+    if word != "ranked" or start < 0:
+        raise InputError(f"not a cursor of this search: {cursor!r}")
+    wanted = wanted or MessageFilter()
+    by_words = await _hits_by_words(storage, query, wanted, resource_id, thread_id)
+    found: list[NearMessage] = []
+    try:
+        async with asyncio.timeout(_PATIENCE if tolerant else None):
+            near = index.near(
                 query,
-                self._wanted,
                 resource_id=resource_id,
                 thread_id=thread_id,
                 limit=POOL,
-                cursor=None,
+                threshold=threshold,
+                filter=_conditions(wanted),
             )
-        except InputError:  # no words to search for, or too many: the search by meaning may find something
-            return {}
-        return {key_of(hit.message): hit for hit in page.items}
+            found = await inner_cancel_as_error(near)
+    except Exception as error:  # any error of the user's store or embedder
+        if not tolerant:
+            raise
+        logger.warning("the search by meaning failed, so only words were searched: %r", error)
+    by_meaning = {one.key: one for one in found}
+    order = _fused(list(by_words), list(by_meaning))
+    items: list[Hit] = []
+    while start < len(order) and len(items) < limit:
+        key = order[start]
+        start += 1
+        if key in by_words:
+            items.append(by_words[key])
+            continue
+        rows = await index.load(by_meaning[key], resource_id)
+        if rows and wanted.takes(rows[0]):
+            excerpt = shorten(" ".join(index.excerpt(by_meaning[key], rows[0]).split()), _EXCERPT)
+            items.append(Hit(message=rows[0], excerpt=excerpt))
+    return Page(items=items, cursor=encode_cursor("ranked", start) if start < len(order) else None)
 
-    async def _near(self, query: str, resource_id: str, thread_id: str | None) -> dict[MessageKey, NearMessage]:
-        try:
-            async with asyncio.timeout(_PATIENCE if self._tolerant else None):
-                near = self._index.near(
-                    query,
-                    resource_id=resource_id,
-                    thread_id=thread_id,
-                    limit=POOL,
-                    threshold=self._threshold,
-                    filter=_conditions(self._wanted),
-                )
-                found = await inner_cancel_as_error(near)
-        except Exception as error:  # any error of the user's store or embedder
-            if not self._tolerant:
-                raise
-            logger.warning("the search by meaning failed, so only words were searched: %r", error)
-            return {}
-        return {one.key: one for one in found}
+
+async def _hits_by_words(
+    storage: Storage, query: str, wanted: MessageFilter, resource_id: str, thread_id: str | None
+) -> dict[MessageKey, Hit]:
+    if not isinstance(storage, SearchStorage):
+        return {}
+    try:
+        page = await filtered_hits(
+            storage, query, wanted, resource_id=resource_id, thread_id=thread_id, limit=POOL, cursor=None
+        )
+    except InputError:  # no words to search for, or too many: the search by meaning may find something
+        return {}
+    return {key_of(hit.message): hit for hit in page.items}
 
 
 def _conditions(wanted: MessageFilter) -> Filter:
@@ -138,7 +126,7 @@ def _conditions(wanted: MessageFilter) -> Filter:
     return {**({"created_at": said} if said else {}), **values}
 
 
-def fused(rankings: list[list[MessageKey]]) -> list[MessageKey]:
+def _fused(*rankings: list[MessageKey]) -> list[MessageKey]:
     """Combine rankings by reciprocal rank fusion; on a tie, the order of the first ranking counts."""
     scores: dict[MessageKey, float] = {}
     for ranking in rankings:

@@ -20,9 +20,9 @@ from diarist.concurrency import being_cancelled, inner_cancel_as_error, shield_u
 from diarist.exceptions import ConfigError, ThreadBusyError
 from diarist.memory.leases import acquire_lease
 from diarist.memory.rows import seq_of, threads_of
-from diarist.memory.semantic.chunks import HARMLESS, chunks_of, cursor_id, embed_chunks, metadata_of, vector_id
+from diarist.memory.semantic.chunks import HARMLESS, chunks_of, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
-from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_messages, remove_vectors
+from diarist.memory.semantic.removal import CURSORS, PREFIX, lease_of, remove_vectors
 from diarist.messages import Message, new_id
 from diarist.models.embedders import Embedder, embed_texts
 from diarist.storage.base import Storage
@@ -138,25 +138,23 @@ class SemanticIndex:
         return list(found.values())[:limit]
 
     async def load(self, near: NearMessage, resource_id: str, *, after: int = 0) -> list[Message]:
-        """Return the message and ``after`` following ones; nothing if it is gone or belongs to another resource."""
+        """Return the message and ``after`` following ones. If it is gone, remove its vectors and return nothing.
+
+        Returns nothing for a message of another resource either; its vectors stay.
+        """
         rows = await self._storage.list_messages(near.thread_id, after=near.seq - 1, limit=1 + after)
-        if not rows or rows[0].id != near.message_id or rows[0].resource_id != resource_id:
-            return []
-        return rows
+        if rows and rows[0].id == near.message_id and rows[0].resource_id == resource_id:
+            return rows
+        try:
+            await inner_cancel_as_error(self._drop_gone(near.thread_id, [near.message_id]))
+        except Exception as error:  # any error of the user's store; the next search that finds them tries again
+            logger.warning("vectors of messages that are gone cannot be removed: %r", error)
+        return []
 
     def excerpt(self, near: NearMessage, row: Message) -> str:
         """Return the chunk of the row that was found by the search."""
         chunks = chunks_of(row, self._chunk_length)
         return chunks[near.chunk] if near.chunk < len(chunks) else row.text
-
-    async def discard(self, gone: Sequence[NearMessage]) -> None:
-        """Remove vectors of deleted messages. Never raises: the next search that finds them tries again."""
-        # Vectors of messages that exist stay, even if the store returned them for the wrong resource.
-        try:
-            for near in gone:
-                await inner_cancel_as_error(self._drop_gone(near.thread_id, [near.message_id]))
-        except Exception as error:  # any error of the user's store
-            logger.warning("vectors of messages that are gone cannot be removed: %r", error)
 
     # -- making
 
@@ -243,7 +241,7 @@ class SemanticIndex:
         """Remove vectors of messages that were removed before these vectors were stored."""
         known = await self._storage.existing_ids(thread_id, ids)
         if gone := [id for id in ids if id not in known]:
-            await remove_messages(self.vectors, self._name, {"thread_id": thread_id}, gone)
+            await remove_vectors(self.vectors, thread_id=thread_id, message_ids=gone)
 
     async def close(self) -> None:
         self._ready = False
@@ -264,12 +262,12 @@ class SemanticIndex:
 
     async def _cursor(self, thread_id: str) -> int:
         """Return the number of the thread's last embedded row; 0 if there is none."""
-        record = (await self.vectors.get(self._cursors, [cursor_id(thread_id)])).get(cursor_id(thread_id))
-        return 0 if record is None else int(record.metadata["seq"])
+        found = await self.vectors.get(self._cursors, [f"thread:{thread_id}"])
+        return next((int(record.metadata["seq"]) for record in found.values()), 0)
 
     async def _save(self, thread: Thread, seq: int) -> None:
         data: Metadata = {"thread_id": thread.id, "resource_id": thread.resource_id, "seq": seq}
         # The vector has no meaning, but must be unique: index trees degenerate with equal vectors.
         angle = int.from_bytes(blake2b(thread.id.encode(), digest_size=4).digest())
         vector = [math.cos(angle), math.sin(angle)]
-        await self.vectors.upsert(self._cursors, [cursor_id(thread.id)], [vector], [data])
+        await self.vectors.upsert(self._cursors, [f"thread:{thread.id}"], [vector], [data])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from diarist.chunks import DataChunk
@@ -13,7 +13,8 @@ from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.message_filter import before_and_after
 from diarist.memory.semantic.config import SemanticRecallConfig
-from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
+from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
+from diarist.memory.semantic.index import MessageKey, SemanticIndex, key_of
 from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
 from diarist.messages import Message
 from diarist.processors.base import ProcessInputStepArgs, Processor
@@ -35,8 +36,8 @@ class SemanticRecallProcessor(Processor[Any]):
 
     Args:
         config: None: do not search, only embed messages.
-        embed: Starts embedding a thread in the background.
-        settle: Waits for that work; called at the end of each committed run. None: do not wait.
+        embedding: Embeds the run's messages in the background. None: embed nothing.
+        await_background: Wait for that work at the end of each committed run.
         timezone: Time zone of the dates in the note.
         obscured: True: the model sees hashes instead of thread ids.
     """
@@ -52,22 +53,22 @@ class SemanticRecallProcessor(Processor[Any]):
         storage: Storage,
         *,
         counter: TokenCounter,
-        embed: Callable[[Thread], None],
-        settle: Callable[[Thread], Awaitable[None]] | None = None,
+        embedding: EmbeddingJobs | None,
+        await_background: bool = False,
         timezone: str = "UTC",
         obscured: bool = False,
     ) -> None:
         self._index, self._config, self._storage, self._counter = index, config, storage, counter
-        self._embed, self._settle = embed, settle
+        self._embedding, self._await_background = embedding, await_background
         self._timezone, self._obscured = timezone, obscured
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> None:
         context = args.context
         if context.thread_id is None or context.resource_id is None:
             return
-        if not args.state:  # the first step of this call; in a resumed run its number is not 0
+        if not args.state and self._embedding is not None:  # a resumed run does not begin with step 0
             args.state["waits_for_end"] = True
-            context.on_end(lambda outcome: self._after_end(context, outcome))
+            context.on_end(partial(self._after_end, self._embedding, context))
         if args.step_number:
             return
         asked = asked_in(args.message_list, context.run_id)
@@ -117,7 +118,6 @@ class SemanticRecallProcessor(Processor[Any]):
         )
         before, after = before_and_after(config.message_range)
         recalled: list[Recalled] = []
-        gone: list[NearMessage] = []
         for one in near:
             if len(recalled) == config.top_k:
                 break
@@ -125,7 +125,6 @@ class SemanticRecallProcessor(Processor[Any]):
                 continue
             rows = await self._index.load(one, context.resource_id, after=after)
             if not rows:
-                gone.append(one)
                 continue
             neighbours = rows[1:]
             if before:
@@ -136,11 +135,10 @@ class SemanticRecallProcessor(Processor[Any]):
             said = [row for row in neighbours if row.role in ("user", "assistant") and row.text.strip()]
             shown = [row for row in said if key_of(row) not in known]
             recalled.append(Recalled(rows[0], [*shown, rows[0]], self._index.excerpt(one, rows[0])))
-        await self._index.discard(gone)
         return recalled
 
-    async def _after_end(self, context: RunContext[Any], outcome: Outcome) -> None:
-        """Embed the run's messages, stored by now. Does nothing if the run was not stored, as with read-only memory."""
+    async def _after_end(self, embedding: EmbeddingJobs, context: RunContext[Any], outcome: Outcome) -> None:
+        """Embed the run's messages, stored by now. Does nothing if the run was not stored."""
         if outcome == "discarded" or context.thread_id is None or context.resource_id is None:
             return
         try:
@@ -150,10 +148,9 @@ class SemanticRecallProcessor(Processor[Any]):
             logger.warning("messages of run %s are embedded with the next run: %s", context.run_id, error)
             return
         thread = Thread(id=context.thread_id, resource_id=context.resource_id)
-        self._embed(thread)
-        settle = self._settle
-        if settle is not None and outcome == "committed":
-            context.wait_at_end(lambda: settle(thread))
+        embedding.start(thread)
+        if self._await_background and outcome == "committed":
+            context.wait_at_end(lambda: embedding.settled(thread))
 
     async def _check_note(self, context: RunContext[Any], asked: Message, outcome: Outcome) -> None:
         """Cut the note if a message that it quotes was deleted during the run: the note was not stored yet, so

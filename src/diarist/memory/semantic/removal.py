@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from diarist.storage.records import Thread
-from diarist.vectors import Filter, VectorStore
+from diarist.vectors import VectorStore
 
 PREFIX = "messages "
 CURSORS = " cursors"
@@ -38,7 +38,10 @@ async def remove_vectors(
             removed = await store.delete(name, filter=wanted)
             count += 0 if name.endswith(CURSORS) else removed
         elif not name.endswith(CURSORS):
-            count += await remove_messages(store, name, wanted, message_ids)
+            ids = list(message_ids)
+            for start in range(0, len(ids), _IDS_AT_ONCE):
+                some = {"message_id": {"$in": ids[start : start + _IDS_AT_ONCE]}}
+                count += await store.delete(name, filter={**wanted, **some})
     return count
 
 
@@ -47,12 +50,3 @@ async def forget_progress(store: VectorStore, thread: Thread) -> None:
     for name in await store.list_indexes():
         if name.startswith(PREFIX) and name.endswith(CURSORS):
             await store.delete(name, filter={"resource_id": thread.resource_id, "thread_id": thread.id})
-
-
-async def remove_messages(store: VectorStore, name: str, wanted: Filter, message_ids: Collection[str]) -> int:
-    """Remove the vectors of messages from one index; return their number."""
-    count, ids = 0, list(message_ids)
-    for start in range(0, len(ids), _IDS_AT_ONCE):
-        some = ids[start : start + _IDS_AT_ONCE]
-        count += await store.delete(name, filter={**wanted, "message_id": {"$in": some}})
-    return count

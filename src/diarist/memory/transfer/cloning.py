@@ -9,12 +9,13 @@ from dataclasses import replace
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.memory.generated_titles import MARK, made_from, mark_of
 from diarist.memory.memory_note import keep_date
+from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import as_digest, hash_row
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
 from diarist.memory.transfer.format import Diary, WorkingText
 from diarist.memory.transfer.numbering import map_entries
-from diarist.memory.transfer.thread_reader import Selection, ThreadReader, read_working_memory
+from diarist.memory.transfer.thread_reader import ThreadReader, read_working_memory
 from diarist.memory.transfer.thread_writer import written
 from diarist.messages import Message
 from diarist.storage.base import Storage
@@ -27,20 +28,21 @@ async def clone(
     counter: TokenCounter,
     source: Thread,
     copy: Thread,
-    selection: Selection,
+    wanted: MessageFilter,
+    limit: int | None,
 ) -> Thread:
-    """Create ``copy``, a new thread with the selected messages of ``source``.
+    """Create ``copy``, a new thread with the ``wanted`` messages of ``source``, or with the newest ``limit`` of them.
 
     ``copy`` belongs to the same resource as ``source``, or to none if ``source`` belongs to none.
     """
-    if selection.ids is not None:
-        known = await storage.existing_ids(source.id, sorted(selection.ids))
-        if missing := sorted(selection.ids - known):
+    if wanted.ids is not None:
+        known = await storage.existing_ids(source.id, sorted(wanted.ids))
+        if missing := sorted(wanted.ids - known):
             raise NotFoundError(f"thread {source.id!r} has no message {missing[0]!r}")
     target = copy
     if MARK in copy.metadata and (origin := made_from(source)) is not None:
         target = replace(copy, metadata={**copy.metadata, **mark_of(copy.title, _copied_id(copy.id, origin))})
-    reader = ThreadReader(storage, source, selection)
+    reader = ThreadReader(storage, source, wanted, limit)
     numbering = reader.numbering
     sums = [0]
     async with written(storage, counter, target) as writer:
@@ -48,7 +50,7 @@ async def clone(
             match item:
                 case Message():
                     sent = item.sent
-                    if sent is not None and not selection.takes_all:
+                    if sent is not None and not (wanted.takes_all and limit is None):
                         sent = keep_date(sent, counter)  # it may quote messages that are not copied
                     row = replace(item, id=_copied_id(copy.id, item.id), sent=sent)
                     sums.append(sums[-1] + hash_row(row))

@@ -8,10 +8,11 @@ It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``m
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -19,19 +20,19 @@ from typing import Any, cast
 from diarist.exceptions import InputError
 from diarist.memory.conversations.loading import elements_of, fields_of
 from diarist.memory.observational.log.coverage import as_digest, hash_row, join_sources
-from diarist.memory.observational.log.transitions import MAX_HINTS, cycle_id, derive_hints
+from diarist.memory.observational.log.transitions import cycle_id
 from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
-from diarist.memory.transfer.mastra_content import Note, read_content, read_json
-from diarist.messages import Json, Message, Part, Role, TextPart, ToolPart, as_text, parse_time, too_deep
-from diarist.storage.records import Hints, Observation, ObservationLog, Source, Thread, own_resource
+from diarist.memory.transfer.mastra_content import read_content, read_json
+from diarist.messages import Json, Message, Part, Role, ToolPart, as_text, parse_time, too_deep
+from diarist.storage.records import Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
 
 _MAGIC = b"SQLite format 3\0"
 _READ = {"mastra_threads", "mastra_messages", "mastra_resources", "mastra_observational_memory"}
 _OURS = {"mastra", "workingMemory"}
 """Metadata keys of threads that Mastra itself writes."""
-_KNOWN = {"currentTask", "suggestedResponse", "threadTitle", "lastObservedAt", "lastObservedMessageCursor"}
-"""Keys of Mastra's observational memory in the metadata of threads."""
+_KNOWN = {"lastObservedAt", "lastObservedMessageCursor"}
+"""Keys of Mastra's observational memory in the metadata of threads that are not reported as left out."""
 _SAID_BY_USERS = ("user", "user-message")
 """Signals with these types are messages that users sent while the agent was working."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -93,11 +94,11 @@ class _Database:
         self._connection = connection
         self._tables = _tables(connection)
         self._diaries = {str(row["lookupKey"]) for row in self._rows("mastra_observational_memory", "lookupKey")}
+        self._diary = cache(self._read_diary)
         self._read: set[str] = set()
-        """Keys of the diaries that were read, so that their notes are not reported again."""
-        self._covered: dict[str, list[Source]] = {}
+        """Keys of the diaries that belong to a thread or resource."""
+        self._covered: defaultdict[str, list[Source]] = defaultdict(list)
         """For each resource: the messages that its diary covers."""
-        self._hints: dict[str, list[Hints]] = {}
 
     async def items(self) -> AsyncIterator[Item]:
         for item in chain(self._threads(), self._resources()):
@@ -156,21 +157,9 @@ class _Database:
             if shared is not None and shared.covers(message, observed, until):
                 noted_shared.append(source)
             yield message
-        names = ("currentTask", "suggestedResponse", "threadTitle")
-        task, answer, title = (str(known.get(name) or "") or None for name in names)
-        hints = Hints(
-            current_task=task,
-            suggested_response=answer,
-            thread_title=title,
-            updated_at=until or _EPOCH if task or answer or title else None,
-            thread_id=thread.id,
-        )
         if own is not None:
-            yield Diary((own.log(thread.resource_id, join_sources(noted), [hints]),))
-        if noted_shared:
-            self._covered.setdefault(thread.resource_id, []).extend(join_sources(noted_shared))
-            if hints.updated_at is not None:
-                self._hints.setdefault(thread.resource_id, []).append(hints)
+            yield Diary((own.log(thread.resource_id, join_sources(noted)),))
+        self._covered[thread.resource_id] += join_sources(noted_shared)
 
     def _resources(self) -> Iterator[WholeResource]:
         there: set[str] = set()
@@ -188,8 +177,7 @@ class _Database:
 
     def _shared_logs(self, resource_id: str) -> tuple[ObservationLog, ...]:
         diary = self._diary(f"resource:{resource_id}")
-        sources, hints = self._covered.get(resource_id, []), self._hints.get(resource_id, [])[-MAX_HINTS:]
-        return () if diary is None else (diary.log(resource_id, sources, hints),)
+        return () if diary is None else (diary.log(resource_id, self._covered[resource_id]),)
 
     # -- messages
 
@@ -233,12 +221,7 @@ class _Database:
                 return None
             if role == "tool":
                 results: list[Part] = [part for part in parts if isinstance(part, ToolPart) and part.state != "call"]
-                texts = [part.text for part in parts if isinstance(part, TextPart)]
-                left_out = len(parts) - len(results)
-                if texts and not results:  # texts alone are one result without a call id
-                    results.append(ToolPart(call_id="", name="", args={}, state="result", result="\n".join(texts)))
-                    left_out -= len(texts)
-                for _ in range(left_out):
+                for _ in range(len(parts) - len(results)):
                     note("parts of a tool's message that are not results, left out")
                 parts = results
             if not parts:
@@ -261,21 +244,22 @@ class _Database:
 
     # -- observations
 
-    def _diary(self, key: str) -> _Diary | None:
+    def _read_diary(self, key: str) -> _Diary | None:
         """Return the newest observations of a thread or resource, or None."""
-        note: Note = self._note if key not in self._read else lambda text: None  # a diary is read several times
+        if key not in self._diaries:
+            return None
         self._read.add(key)
         query = 'SELECT * FROM mastra_observational_memory WHERE "lookupKey" = ? ORDER BY "generationCount", rowid'
-        rows = self._connection.execute(query, [key]).fetchall() if key in self._diaries else []
+        rows = self._connection.execute(query, [key]).fetchall()
         written = [row for row in rows if row["activeObservations"]]
         for _ in written[:-1]:
-            note("earlier generations of diaries, left out")
-        newest = dict(rows[-1]) if rows else {}
-        observed = _list(newest, "observedMessageIds", note)
-        if _list(newest, "bufferedObservationChunks", note):
-            note("buffered observations, left out")
+            self._note("earlier generations of diaries, left out")
+        newest = dict(rows[-1])
+        observed = self._list(newest, "observedMessageIds")
+        if self._list(newest, "bufferedObservationChunks"):
+            self._note("buffered observations, left out")
         if newest.get("bufferedReflection"):
-            note("buffered reflections, left out")
+            self._note("buffered reflections, left out")
         return _Diary(key, dict(written[-1]), frozenset(map(str, observed))) if written else None
 
     # -- values
@@ -303,6 +287,13 @@ class _Database:
             self._note(f"{what} that are not JSON objects, left out")
         return fields_of(value)
 
+    def _list(self, row: Mapping[str, Any], name: str) -> list[Any]:
+        try:
+            return elements_of(read_json(row.get(name) or "[]"))
+        except ValueError:
+            self._note(f"{name} of diaries that are not JSON, left out")
+            return []
+
     def _time(self, value: Json) -> datetime | None:
         moment = parse_time(value, UTC)
         if moment is None and value is not None:
@@ -318,10 +309,8 @@ def _late(message: Message, before: Message | None) -> list[Part]:
     calls = {part.call_id: part for part in before.tool_parts} if before and before.role == "assistant" else {}
     late: list[Part] = []
     for result in message.tool_parts:
-        waits = next((part for part in calls.values() if part.state == "call"), None)
-        call = calls.get(result.call_id) if result.call_id else waits
+        call = calls.get(result.call_id)
         if call is None:
-            result.call_id = result.call_id or message.id
             late.append(result)
         else:
             call.result, call.state = result.result, result.state
@@ -353,19 +342,12 @@ class _Diary:
         until, said = until or self._until, message.created_at
         return said is not None and until is not None and said <= until
 
-    def log(self, resource_id: str, sources: Sequence[Source], hints: Sequence[Hints]) -> ObservationLog:
-        """Return the diary, with the observations as its only entry.
-
-        Args:
-            sources: The messages that it covers.
-            hints: Current tasks and titles of threads.
-        """
+    def log(self, resource_id: str, sources: Sequence[Source]) -> ObservationLog:
+        """Return the diary, with the observations as its only entry. ``sources``: the messages that it covers."""
         text, kind = str(self._row["activeObservations"]), "observation"
         if self._row.get("originType") == "reflection":
             kind = "reflection"
         cycle = cycle_id(self._key, kind, sources, [str(self._row.get("id"))])
-        threads = {source.thread_id for source in sources}
-        own = hints[0] if len(threads) == 1 and len(hints) == 1 else Hints()
         entry = Observation(
             id=f"{'ref' if kind == 'reflection' else 'obs'}_{cycle}",
             text=text,
@@ -377,10 +359,6 @@ class _Diary:
             kind=kind,
             state="active",
             cycle_id=cycle,
-            current_task=own.current_task,
-            suggested_response=own.suggested_response,
-            thread_title=own.thread_title,
-            hints=tuple(hints) if len(threads) > 1 else (),
         )
         return ObservationLog(
             key=self._key,
@@ -388,13 +366,4 @@ class _Diary:
             resource_id=resource_id,
             generation=int(self._row["generationCount"]),
             entries=(entry,),
-            hints=derive_hints([entry]),
         )
-
-
-def _list(row: Mapping[str, Any], name: str, note: Callable[[str], None]) -> list[Any]:
-    try:
-        return elements_of(read_json(row.get(name) or "[]"))
-    except ValueError:
-        note(f"{name} of diaries that are not JSON, left out")
-        return []

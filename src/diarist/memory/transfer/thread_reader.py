@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from diarist.memory.memory_note import without_diary
 from diarist.memory.message_filter import MessageFilter
@@ -20,38 +20,23 @@ from diarist.storage.records import ObservationLog, Thread, Tombstone
 from diarist.tokens import TokenCounter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Conditions on the messages to copy; a message must meet all of them.
-
-    Attributes:
-        limit: Only this many of the matching messages, the newest.
-    """
-
-    ids: frozenset[str] | None = None
-    filter: MessageFilter = field(default_factory=MessageFilter)
-    limit: int | None = None
-
-    @property
-    def takes_all(self) -> bool:
-        return self.ids is None and self.filter.takes_all and self.limit is None
-
-    def takes(self, row: Message) -> bool:
-        """Return True if a row passes, regardless of the limit."""
-        return (self.ids is None or row.id in self.ids) and self.filter.takes(row)
-
-
 class ThreadReader:
     """Reads a thread. Messages that are stored while it reads may be included or not.
+
+    Args:
+        wanted: The messages to read. None: all.
+        limit: Only this many of them, the newest.
 
     Attributes:
         numbering: The new numbers of the rows read so far.
     """
 
-    def __init__(self, storage: Storage, thread: Thread, selection: Selection | None = None) -> None:
+    def __init__(
+        self, storage: Storage, thread: Thread, wanted: MessageFilter | None = None, limit: int | None = None
+    ) -> None:
         self.numbering = Numbering(thread.id)
         self._storage, self._thread = storage, thread
-        self._selection = selection or Selection()
+        self._wanted, self._limit = wanted or MessageFilter(), limit
         self._first = 0
 
     async def content(self) -> AsyncIterator[ThreadItem]:
@@ -59,8 +44,8 @@ class ThreadReader:
         key = f"thread:{self._thread.id}"
         if text := await read_working_memory(self._storage, key):
             yield WorkingText(text)
-        if self._selection.limit is not None:
-            newest = deque([seq_of(row) async for row, taken in self.rows() if taken], self._selection.limit)
+        if self._limit is not None:
+            newest = deque([seq_of(row) async for row, taken in self.rows() if taken], self._limit)
             self._first = newest[0] if newest else WHOLE
         async for row, taken in self.rows():
             self.numbering.add(seq_of(row), copied=taken)
@@ -73,7 +58,7 @@ class ThreadReader:
     async def rows(self) -> AsyncIterator[tuple[Message, bool]]:
         """Yield the existing rows, each with True if it is selected."""
         async for row in rows_between(self._storage, self._thread.id):
-            yield row, seq_of(row) >= self._first and self._selection.takes(row)
+            yield row, seq_of(row) >= self._first and self._wanted.takes(row)
 
 
 async def read_diary(storage: Storage, key: str, numberings: Mapping[str, Numbering]) -> list[ObservationLog]:

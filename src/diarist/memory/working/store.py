@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from diarist.exceptions import ConflictError
+from diarist.concurrency import retry_on_conflict
 from diarist.messages import Json
 from diarist.storage.base import Storage
 from diarist.storage.records import Scope, WorkingMemory, WorkingMemoryUpdate
 
-MAX_ATTEMPTS = 20
-_JITTER = 0.01
 _LABEL = re.compile(r"[-*] [^:]+:")
 
 
@@ -49,22 +45,15 @@ class WorkingMemoryStore:
     async def update(self, key: str, change: Callable[[WorkingMemory], WorkingMemory]) -> WorkingMemory:
         """Read, change and save the working memory; repeat if another writer saved in between. Returns it as stored.
 
-        Raises ConflictError after twenty attempts, and any error of ``change``.
+        Raises ConflictError after ten attempts, and any error of ``change``.
         """
-        attempt = 0
-        while True:
-            attempt += 1
+
+        async def save() -> WorkingMemory:
             stored = await self._storage.get_working_memory(key)
-            memory = await self._with_ended_runs(stored)
-            changed = change(memory)
-            if changed == stored:
-                return stored
-            try:
-                return await self._storage.save_working_memory(changed)
-            except ConflictError:
-                if attempt == MAX_ATTEMPTS:
-                    raise
-                await asyncio.sleep(random.uniform(0, _JITTER * attempt))
+            changed = change(await self._with_ended_runs(stored))
+            return stored if changed == stored else await self._storage.save_working_memory(changed)
+
+        return await retry_on_conflict(save)
 
     async def _with_ended_runs(self, memory: WorkingMemory) -> WorkingMemory:
         """Apply or drop the updates of runs that have ended."""

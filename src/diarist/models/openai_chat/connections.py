@@ -12,6 +12,7 @@ import weakref
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import aiohttp
 
     _Holder = AsyncGenerator[aiohttp.ClientSession, None]
-    _Held = dict[asyncio.AbstractEventLoop, tuple[_Holder, aiohttp.ClientSession]]
 
 KEEP_IDLE = 60.0
 """Seconds that an idle connection is kept, so that it can be reused after a tool that runs that long."""
@@ -33,6 +33,18 @@ _AT_ONCE = 1.0
 
 _PLAIN_BODY = 2**20
 """Body size in bytes; longer bodies are sent in pieces, so that they do not block the event loop."""
+
+
+@dataclass(eq=False)
+class _Shared:
+    """A session of one loop, and the number of live calls that use it."""
+
+    holder: _Holder
+    session: aiohttp.ClientSession
+    calls: int = 0
+
+
+_Held = dict[asyncio.AbstractEventLoop, _Shared]
 
 
 class Connections:
@@ -63,51 +75,62 @@ class Connections:
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
-        session, began = await self._session(), time.monotonic()
         way = SimpleNamespace(reused=False)
-        try:
-            response = await session.post(url, data=_data(body), trace_request_ctx=way, **options)
-        except (ClientOSError, ServerDisconnectedError):
-            if not way.reused or time.monotonic() - began > _AT_ONCE:
-                raise
-        else:
-            async with response:
-                yield response
-            return
+        async with self._session() as session:
+            began = time.monotonic()
+            try:
+                response = await session.post(url, data=_data(body), trace_request_ctx=way, **options)
+            except (ClientOSError, ServerDisconnectedError):
+                if not way.reused or time.monotonic() - began > _AT_ONCE:
+                    raise
+            else:
+                async with response:
+                    yield response
+                return
         async with _new_session(reuse=False) as fresh, fresh.post(url, data=_data(body), **options) as response:
             yield response
 
-    async def _session(self) -> aiohttp.ClientSession:
-        """Return the session of the running loop."""
+    @asynccontextmanager
+    async def _session(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        """Yield the session of the running loop."""
         loop = asyncio.get_running_loop()
-        held = self._held.get(loop)
-        if held is not None and not held[1].closed:
-            return held[1]
+        shared = self._held.get(loop)
+        if shared is None or shared.session.closed:
+            shared = await self._open(loop)
+        shared.calls += 1
+        try:
+            yield shared.session
+        finally:
+            shared.calls -= 1
+            if not shared.calls and self._held.get(loop) is not shared:  # it was closed during these calls
+                await shared.holder.aclose()
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> _Shared:
         holder = _hold_session()
-        session = await anext(holder)
+        opened = _Shared(holder, await anext(holder))
         with self._lock:
-            ended = [self._held.pop(known)[1] for known in list(self._held) if known.is_closed()]
-            self._held[loop] = (holder, session)
+            ended = [self._held.pop(known).session for known in list(self._held) if known.is_closed()]
+            self._held[loop] = opened
         for old in ended:
             await old.close()
-        return session
+        return opened
 
     async def close(self) -> None:
-        """Close the running loop's connections."""
+        """Close this loop's connections. Those of live calls are closed when the calls have ended."""
         with self._lock:
-            held = self._held.pop(asyncio.get_running_loop(), None)
-        if held is not None:
-            await held[0].aclose()
+            shared = self._held.pop(asyncio.get_running_loop(), None)
+        if shared is not None and not shared.calls:
+            await shared.holder.aclose()
 
     def close_at_exit(self) -> Iterator[Future[None]]:
         """Close the sessions of loops that are still open, or were closed without ending their generators."""
-        for loop, (holder, session) in self._held.items():
+        for loop, shared in self._held.items():
             if loop.is_running():
-                yield asyncio.run_coroutine_threadsafe(_close(holder), loop)
+                yield asyncio.run_coroutine_threadsafe(_close(shared.holder), loop)
             elif not loop.is_closed():
-                loop.run_until_complete(holder.aclose())
-            elif not session.closed:
-                asyncio.run(session.close())
+                loop.run_until_complete(shared.holder.aclose())
+            elif not shared.session.closed:
+                asyncio.run(shared.session.close())
 
     def forget(self) -> None:
         """Drop all sessions in a forked child process, where the threads of their loops do not exist."""
@@ -157,10 +180,10 @@ def _close_running(held: _Held) -> None:
     """Close the sessions of loops that run, without waiting. Those of other loops end with their generators."""
     for loop in [loop for loop in _closing if loop.is_closed()]:
         del _closing[loop]
-    for loop, (holder, _) in held.items():
+    for loop, shared in held.items():
         if loop.is_running():
-            _closing.setdefault(loop, set()).add(holder)
-            asyncio.run_coroutine_threadsafe(_close_dropped(holder, _closing[loop]), loop)
+            _closing.setdefault(loop, set()).add(shared.holder)
+            asyncio.run_coroutine_threadsafe(_close_dropped(shared.holder, _closing[loop]), loop)
 
 
 async def _close_dropped(holder: _Holder, closing: set[_Holder]) -> None:

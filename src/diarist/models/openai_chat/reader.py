@@ -56,7 +56,8 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class AnswerReader:
-    """Reads one answer. At most one block of text or reasoning is open at a time; tool calls come at the end.
+    """Reads one answer, the first if the server sends several choices. At most one block of text or reasoning is open
+    at a time; tool calls come at the end.
 
     Args:
         server: Its name in messages, if it is not the provider's.
@@ -174,7 +175,7 @@ class AnswerReader:
         choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
         self._response_id = self._response_id or _typed(fields, "id", str, "")
         self._model = self._model or _typed(fields, "model", str, "")
-        choice = choices[0] if choices else {}
+        choice = next((each for each in choices if not each.get("index")), dict[str, Any]())
         for place in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot send usage elsewhere
             if usage := _typed(place, "usage", dict, {}):
                 self._usage = _usage(usage)
@@ -234,7 +235,7 @@ class AnswerReader:
 
 def _only_text(event: dict[str, Any]) -> str:
     """Return the text of an event that contains nothing else, as most events do; otherwise an empty text."""
-    if not (choices := event.get("choices")) or "error" in event:
+    if not (choices := event.get("choices")) or "error" in event or choices[0].get("index"):
         return ""
     choice: dict[str, Any] = choices[0]
     delta: dict[str, Any] = choice.get("delta") or {}

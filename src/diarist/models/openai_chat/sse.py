@@ -6,7 +6,7 @@ from __future__ import annotations
 class EventParser:
     """Reads the data of events and skips names, ids and comments.
 
-    Lines may end in LF, CRLF or CR; the space after ``data:`` may be missing; an event's data may span lines.
+    Lines end in LF or CRLF; the space after ``data:`` may be missing; an event's data may span lines.
     """
 
     def __init__(self) -> None:
@@ -14,17 +14,9 @@ class EventParser:
         """The unfinished line."""
         self._data: list[bytes] = []
         """Data lines of the unfinished event."""
-        self._after_cr = False
 
     def feed(self, received: bytes) -> list[bytes]:
         """Return the data of every event that ``received`` completes."""
-        if self._after_cr or b"\r" in received:
-            if self._after_cr and received.startswith(b"\n"):  # the second half of a CRLF
-                received = received[1:]
-                self._after_cr = False
-            if received:
-                self._after_cr = received.endswith(b"\r")
-            received = received.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\n" not in received:  # a long line is split once, at its end
             self._line += received
             return []
@@ -35,7 +27,8 @@ class EventParser:
         self._line += lines.pop()
         events: list[bytes] = []
         data = self._data
-        for line in lines:
+        for ended in lines:
+            line = ended.removesuffix(b"\r")
             if not line:
                 if data:
                     events.append(data[0] if len(data) == 1 else b"\n".join(data))

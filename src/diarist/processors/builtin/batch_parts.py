@@ -14,13 +14,19 @@ from diarist.processors.base import DROP, Processor, ProcessOutputStreamArgs, St
 
 @dataclass(slots=True)
 class _Batch:
-    """The current batch: its ``first`` delta, the joined text, and in ``of`` the ``stream_parts`` of its attempt."""
+    """The deltas of the current batch, the time of the first, and in ``of`` the ``stream_parts`` of their attempt."""
 
-    first: TextDelta | None = None
-    text: str = ""
-    parts: int = 0
+    deltas: list[TextDelta] = field(default_factory=list[TextDelta])
     since: float = 0.0
     of: object = None
+
+    def take(self) -> list[Chunk]:
+        """Return the deltas as one, and begin the next batch."""
+        if not self.deltas:
+            return []
+        first, text = self.deltas[0], "".join(delta.payload.text for delta in self.deltas)
+        self.deltas = []
+        return [replace(first, payload=replace(first.payload, text=text))]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,22 +67,14 @@ class BatchParts(Processor[Any, _Batch]):
         """Collect deltas, and send full batches."""
         part, batch = args.part, args.state
         if batch.of is not args.stream_parts:  # drop the rest of a failed attempt
-            batch.of, batch.first, batch.text, batch.parts = args.stream_parts, None, "", 0
+            batch.of, batch.deltas = args.stream_parts, []
         if not isinstance(part, TextDelta):
-            return part if batch.first is None else [_take(batch), part]
-        out: list[Chunk] = []
-        if batch.first is None or batch.first.payload.id != part.payload.id:
-            out = [_take(batch)] if batch.first else []
-            batch.first, batch.since = part, self._clock() if self.max_wait else 0.0
-        batch.text += part.payload.text
-        batch.parts += 1
-        if batch.parts >= self.size or (self.max_wait and self._clock() - batch.since >= self.max_wait):
-            out.append(_take(batch))
+            return [*batch.take(), part]
+        is_next = bool(batch.deltas) and batch.deltas[0].payload.id == part.payload.id
+        out = [] if is_next else batch.take()
+        if not is_next and self.max_wait:
+            batch.since = self._clock()
+        batch.deltas.append(part)
+        if len(batch.deltas) >= self.size or (self.max_wait and self._clock() - batch.since >= self.max_wait):
+            out += batch.take()
         return out or DROP
-
-
-def _take(batch: _Batch) -> Chunk:
-    assert batch.first is not None
-    out = replace(batch.first, payload=replace(batch.first.payload, text=batch.text))
-    batch.first, batch.text, batch.parts = None, "", 0
-    return out

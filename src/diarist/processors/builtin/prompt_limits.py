@@ -47,10 +47,6 @@ class Unit:
     tokens: int = 0
 
     @property
-    def id(self) -> str | None:
-        return self.messages[0].message_id
-
-    @property
     def opens_turn(self) -> bool:
         return self.messages[0].role == "user"
 
@@ -98,10 +94,9 @@ _SETTLED = 400
 
 @dataclass(slots=True)
 class _State:
-    """State of one run: token counts by text, the window sent last, and the current answer."""
+    """State of one run: token counts by text, and the current answer."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    window: frozenset[str | None] | None = None
     said: int = 0
     text: str = ""
     cut: bool = False
@@ -118,8 +113,8 @@ class TokenLimiter(Processor[Any, _State]):
     The window is cut rarely: a conversation over the limit is cut to 70 % of the space for history, and keeps
     its beginning until it reaches the limit again, so that consecutive prompts share a prefix that the provider can
     cache. The cuts are found by replaying the conversation message by message, so every process finds the same cuts
-    without storing them. The window begins with a user message if possible. Within a run, the window of the previous
-    step stays while it fits. If memory limits history itself (``last_messages``), let it load more than the limit.
+    without storing them. The window begins with a user message if possible. If memory limits history itself
+    (``last_messages``), let it load more than the limit.
 
     Args:
         limit: Tokens of system messages and conversation; tool definitions are not counted.
@@ -175,16 +170,13 @@ class TokenLimiter(Processor[Any, _State]):
             )
         if system + sum(unit.tokens for unit in units) <= self.limit:
             return None
-        window = [unit for unit in units if unit.fixed or unit.id in (state.window or ())]
-        if state.window is None or system + sum(unit.tokens for unit in window) > self.limit:
-            window, total = list[Unit](), system
-            for unit in units:
-                window.append(unit)
-                total += unit.tokens
-                if total > self.limit:
-                    window = self._cut(system, window)
-                    total = system + sum(unit.tokens for unit in window)
-        state.window = frozenset(unit.id for unit in window if not unit.fixed)
+        window, total = list[Unit](), system
+        for unit in units:
+            window.append(unit)
+            total += unit.tokens
+            if total > self.limit:
+                window = self._cut(system, window)
+                total = system + sum(unit.tokens for unit in window)
         kept = [message for unit in window for message in unit.messages]
         return Prompt(messages=[*(message for message in args.prompt if message.role == "system"), *kept])
 
@@ -285,28 +277,42 @@ class ToolCallFilter(Processor[Any]):
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:
         """Remove the calls."""
         _, units = split(args.prompt, args.message_list, lambda message: 0)
-        # Identify calls by unit and id, since some models use the same ids in each run.
         calls = [
-            (unit, part.call_id)
+            (id(unit), part.call_id)
             for unit in units
             if not unit.fixed
             for message in unit.messages
             for part in message.parts
             if isinstance(part, ToolCallPart) and (self._exclude is None or part.name in self._exclude)
         ]
-        kept: dict[int, list[PromptPart]] = {}
-        for unit, call_id in calls[: max(len(calls) - self._keep_recent, 0)]:
-            for message in unit.messages:
-                parts = kept.get(id(message), message.parts)
-                kept[id(message)] = [
-                    part
-                    for part in parts
-                    if not (isinstance(part, ToolCallPart | ToolResultPart) and part.call_id == call_id)
-                ]
-        if not kept:
-            return None
-        messages = [
-            replace(message, parts=kept[id(message)]) if id(message) in kept else message for message in args.prompt
-        ]
-        # Providers refuse a message that has neither text nor calls.
-        return Prompt(messages=[m for m in messages if not all(isinstance(part, ReasoningPart) for part in m.parts)])
+        # Identify calls by unit and id, since some models use the same ids in each run.
+        removed = set(calls[: max(len(calls) - self._keep_recent, 0)])
+        parts = {
+            id(part)
+            for unit in units
+            for message in unit.messages
+            for part in message.parts
+            if isinstance(part, ToolCallPart | ToolResultPart) and (id(unit), part.call_id) in removed
+        }
+        return without_parts(args.prompt, lambda part: id(part) in parts)
+
+
+def without_parts(prompt: Prompt, drop: Callable[[PromptPart], bool]) -> Prompt | None:
+    """Return the prompt without the parts that ``drop`` selects; None if it selects none.
+
+    Removes messages, too, if no parts or only reasoning are left. Their cache breakpoint moves to the message before.
+    """
+    out: list[PromptMessage] = []
+    changed = False
+    for message in prompt.messages:
+        kept = [part for part in message.parts if not drop(part)]
+        if len(kept) == len(message.parts):
+            out.append(message)
+            continue
+        changed = True
+        if all(isinstance(part, ReasoningPart) for part in kept):
+            if message.cache and out:
+                out[-1] = replace(out[-1], cache=True)
+        else:
+            out.append(replace(message, parts=kept))
+    return Prompt(messages=out) if changed else None

@@ -24,6 +24,7 @@ from diarist.messages import (
 )
 from diarist.models.base import Model
 from diarist.processors.base import APIErrorResult, ProcessAPIErrorArgs, ProcessLLMRequestArgs, Processor
+from diarist.processors.builtin.prompt_limits import without_parts
 
 logger = logging.getLogger("diarist")
 
@@ -42,9 +43,6 @@ _FAMILIES = {
     "google-gcp": "google",
 }
 """Provider names that share one format. A provider that is not listed is its own family."""
-
-_EXECUTED = {"srvtoolu_": "anthropic", "ws_": "openai", "fs_": "openai", "ci_": "openai", "mcp_": "openai"}
-"""Prefixes of the call ids of tools that providers run, by provider."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +109,7 @@ def _maker(part: TextPart | ReasoningPart | ToolCallPart) -> str | None:
     if isinstance(part, ReasoningPart) and part.provider:
         return part.provider
     said = (part.provider_data or {}).get("provider")
-    if isinstance(said, str) and said:
-        return said
-    if isinstance(part, ToolCallPart) and part.provider_executed:
-        return next((name for start, name in _EXECUTED.items() if part.call_id.startswith(start)), None)
-    return None
+    return said if isinstance(said, str) and said else None
 
 
 def _is_own(part: TextPart | ReasoningPart | ToolCallPart, model: Model) -> bool:
@@ -124,27 +118,6 @@ def _is_own(part: TextPart | ReasoningPart | ToolCallPart, model: Model) -> bool
     if isinstance(part, ReasoningPart) and maker == "anthropic" and _is_anthropic(model):
         return True  # signatures of Anthropic's models are valid on every platform that offers them
     return maker is not None and _family(maker) == _family(model.provider)
-
-
-def _without(prompt: Prompt, drop: Callable[[PromptPart], bool]) -> Prompt | None:
-    """Return the prompt without the parts that ``drop`` selects; None if it selects none.
-
-    Removes messages, too, if no parts or only reasoning are left. Their cache breakpoint moves to the message before.
-    """
-    out: list[PromptMessage] = []
-    changed = False
-    for message in prompt.messages:
-        kept = [part for part in message.parts if not drop(part)]
-        if len(kept) == len(message.parts):
-            out.append(message)
-            continue
-        changed = True
-        if all(isinstance(part, ReasoningPart) for part in kept):
-            if message.cache and out:
-                out[-1] = replace(out[-1], cache=True)
-        else:
-            out.append(replace(message, parts=kept))
-    return Prompt(messages=out) if changed else None
 
 
 # -- the built-in rules
@@ -166,20 +139,6 @@ def repair_tool_ids(messages: list[Message]) -> bool:
     return bool(refused)
 
 
-def strip_for_cerebras(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove all reasoning: requests to Cerebras have no field for it."""
-    if model.provider != "cerebras":
-        return None
-    return _without(prompt, lambda part: isinstance(part, ReasoningPart))
-
-
-def strip_foreign_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove reasoning that other providers created: Anthropic accepts only its own."""
-    if not _is_anthropic(model):
-        return None
-    return _without(prompt, lambda part: isinstance(part, ReasoningPart) and not _is_own(part, model))
-
-
 def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
     """Remove calls and results of tools that another provider ran, such as a web search.
 
@@ -192,7 +151,9 @@ def strip_foreign_provider_tools(prompt: Prompt, model: Model) -> Prompt | None:
         if isinstance(part, ToolCallPart) and part.provider_executed and not _is_own(part, model)
     }
 
-    return _without(prompt, lambda part: isinstance(part, ToolCallPart | ToolResultPart) and part.call_id in foreign)
+    return without_parts(
+        prompt, lambda part: isinstance(part, ToolCallPart | ToolResultPart) and part.call_id in foreign
+    )
 
 
 def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
@@ -210,15 +171,8 @@ def strip_empty_for_anthropic(prompt: Prompt, model: Model) -> Prompt | None:
             return False
         return (part.provider_data or {}).get("id") != "redacted_thinking"
 
-    earlier = _without(Prompt(messages=prompt.messages[:turn]), drop)
+    earlier = without_parts(Prompt(messages=prompt.messages[:turn]), drop)
     return None if earlier is None else Prompt(messages=[*earlier.messages, *prompt.messages[turn:]])
-
-
-def strip_foreign_signatures(prompt: Prompt, model: Model) -> Prompt | None:
-    """Remove reasoning that another provider signed: the provider that is called would refuse or misread it."""
-    return _without(
-        prompt, lambda part: isinstance(part, ReasoningPart) and bool(part.signature) and not _is_own(part, model)
-    )
 
 
 def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
@@ -241,6 +195,15 @@ def drop_orphaned_item_ids(prompt: Prompt, model: Model) -> Prompt | None:
     return Prompt(messages=messages) if changed else None
 
 
+def _reasoning_rule(name: str, is_refused: Callable[[ReasoningPart, Model], bool]) -> CompatRule:
+    """Return a rule that removes the reasoning that a model's provider refuses."""
+
+    def strip(prompt: Prompt, model: Model) -> Prompt | None:
+        return without_parts(prompt, lambda part: isinstance(part, ReasoningPart) and is_refused(part, model))
+
+    return CompatRule(name=name, apply_to_prompt=strip)
+
+
 BUILT_IN_RULES = (
     CompatRule(
         name="anthropic-tool-id-format",
@@ -250,11 +213,19 @@ BUILT_IN_RULES = (
         ),
         fix=repair_tool_ids,
     ),
-    CompatRule(name="cerebras-strip-reasoning-content", apply_to_prompt=strip_for_cerebras),
-    CompatRule(name="anthropic-strip-foreign-reasoning-content", apply_to_prompt=strip_foreign_for_anthropic),
+    # Requests to Cerebras have no field for reasoning.
+    _reasoning_rule("cerebras-strip-reasoning-content", lambda part, model: model.provider == "cerebras"),
+    # Anthropic accepts only its own.
+    _reasoning_rule(
+        "anthropic-strip-foreign-reasoning-content",
+        lambda part, model: _is_anthropic(model) and not _is_own(part, model),
+    ),
     CompatRule(name="strip-foreign-provider-tools", apply_to_prompt=strip_foreign_provider_tools),
     CompatRule(name="anthropic-strip-empty-signed-reasoning-content", apply_to_prompt=strip_empty_for_anthropic),
-    CompatRule(name="strip-foreign-signed-reasoning", apply_to_prompt=strip_foreign_signatures),
+    # The provider that is called would refuse or misread what another one signed.
+    _reasoning_rule(
+        "strip-foreign-signed-reasoning", lambda part, model: bool(part.signature) and not _is_own(part, model)
+    ),
     CompatRule(name="openai-drop-orphaned-item-ids", apply_to_prompt=drop_orphaned_item_ids),
 )
 """The built-in rules, in the order in which they run. The last one checks for reasoning that the others may remove."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from copy import copy
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
@@ -98,12 +97,6 @@ class RedactingStream:
         Signatures and encrypted contents stay, since a match in them would be a coincidence.
         """
         return None if data is None else _map_text(data, self.redact, keep_opaque=True)
-
-    def redact_messages(self, messages: Sequence[Message]) -> list[Message] | None:
-        """Return the messages redacted; None if nothing changed."""
-        redacted = [self.redact_message(message) for message in messages]
-        changed = any(new is not old for new, old in zip(redacted, messages, strict=True))
-        return redacted if changed else None
 
     def redact_message(self, message: Message) -> Message:
         """Return the message with every part redacted; the same object if nothing changed.
@@ -229,9 +222,7 @@ class RedactingStream:
             return chunk
         if isinstance(chunk, ReasoningEnd):
             return changed_end(chunk)
-        chunk = copy(chunk)
-        chunk.payload = replace(chunk.payload, provider_data=data)
-        return chunk
+        return replace(cast(Any, chunk), payload=replace(chunk.payload, provider_data=data))
 
     def _is_clean(self, written: str) -> bool:
         """Return True if JSON text has no match, both as written and with its escapes resolved."""
@@ -241,15 +232,11 @@ class RedactingStream:
     def _other(self, chunk: Chunk) -> Chunk:
         if isinstance(chunk, DataChunk):
             data = self.redact_json(chunk.data)
-            if data is not chunk.data:
-                chunk = copy(chunk)
-                chunk.data = data
-        elif not isinstance(chunk, Start) and (self._tools or not isinstance(chunk, _OF_TOOLS)):
-            payload = self._fields(chunk.payload)
-            if payload is not chunk.payload:
-                chunk = copy(chunk)
-                chunk.payload = cast(Any, payload)
-        return chunk
+            return chunk if data is chunk.data else replace(chunk, data=data)
+        if isinstance(chunk, Start) or (isinstance(chunk, _OF_TOOLS) and not self._tools):
+            return chunk
+        payload = self._fields(chunk.payload)
+        return chunk if payload is chunk.payload else replace(cast(Any, chunk), payload=payload)
 
 
 class _Running:

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from diarist.checks import one_of, text_list, texts
+from diarist.checks import one_of, text_list
 from diarist.exceptions import ConfigError
+from diarist.messages import Json, Message
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs
 from diarist.processors.guardrails.redacting_guard import RedactingGuard
 from diarist.processors.patterns import PRESETS, KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look
-
-Strategy = Literal["block", "redact", "warn"]
-Phase = Literal["input", "output"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,19 +44,17 @@ class RegexFilter(RedactingGuard):
         Agent(model="openai/gpt-5-mini", input_processors=[guard], output_processors=[guard])
     """
 
-    strategies = ("block", "redact", "warn")
     data_type = ""
     edits_in_place = False
 
     presets: Sequence[str] = field(default=("pii", "secrets", "urls"), kw_only=False)
     patterns: Mapping[str, str | re.Pattern[str]] | Sequence[str | re.Pattern[str]] = ()
-    strategy: Strategy = "redact"
+    strategy: Literal["block", "redact", "warn"] = "redact"
     replacement: str = "[{label}]"
-    phases: Sequence[Phase] = ("input", "output")
+    phases: Sequence[Literal["input", "output"]] = ("input", "output")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        texts("RegexFilter", replacement=self.replacement)
         for phase in text_list("RegexFilter", "phases", self.phases):
             one_of("RegexFilter", "phases", phase, ("input", "output"))
         self.on_output = "output" in self.phases
@@ -82,18 +78,9 @@ class RegexFilter(RedactingGuard):
     def replaced(self, matched: str, label: str) -> str:
         return self.replacement.replace("{label}", label.upper())
 
-    def process_input(self, args: ProcessInputArgs[Any]) -> None:
+    async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Filter the call's own messages; messages from memory were filtered when they were new."""
-        if "input" not in self.phases:
-            return
-        stream = self.stream(args, "input")
-        for message in args.message_list.input:  # also hidden messages, which may be stored
-            filtered = stream.redact_message(message)
-            if filtered is not message:
-                args.message_list.add(filtered, "input")
+        return await self.redact_input(args) if "input" in self.phases else None
 
-    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
-        """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
-        if self.strategy == "block":
-            args.abort(f"the {where} contains {label}", metadata={"label": label})
-        return super().decide(args, matched, label, where, score)
+    def metadata(self, label: str, score: float) -> dict[str, Json]:
+        return {"label": label}

@@ -85,11 +85,10 @@ class StorageCache:
 
 @dataclass(slots=True)
 class _Staged:
-    """State of one run: the key of the current request, and the answers to store when the run succeeds, by step."""
+    """State of one run: the key of the current request, and the answer to store when the run succeeds, by step."""
 
     key: str | None = None
-    answers: dict[int, tuple[str, list[Chunk]]] = field(default_factory=dict[int, tuple[str, list[Chunk]]])
-    waiting: bool = False
+    answers: dict[int, list[Chunk]] = field(default_factory=dict[int, list[Chunk]])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -140,22 +139,19 @@ class ResponseCache(Processor[Any, _Staged]):
 
     def process_llm_response(self, args: ProcessLLMResponseArgs[Any, _Staged]) -> None:
         """Keep the answer until the run ends. A retry replaces the answer."""
-        state = args.state
-        state.answers.pop(args.step_number, None)
+        state, step, key = args.state, args.step_number, args.state.key
+        state.answers.pop(step, None)
         last = args.response[-1] if args.response else None
         is_complete = isinstance(last, ModelFinish) and last.payload.reason in ("stop", "tool-calls")
-        if args.from_cache or state.key is None or not is_complete:
+        if args.from_cache or key is None or not is_complete:
             return
-        state.answers[args.step_number] = (state.key, deepcopy(args.response))
-        if not state.waiting:
-            state.waiting = True
+        answer = state.answers[step] = deepcopy(args.response)
 
-            async def store(outcome: Outcome) -> None:
-                if outcome == "committed":
-                    for key, chunks in state.answers.values():
-                        await self._store.put(key, chunks, ttl=self.ttl)
+        async def store(outcome: Outcome) -> None:
+            if outcome == "committed" and state.answers.get(step) is answer:
+                await self._store.put(key, answer, ttl=self.ttl)
 
-            args.context.on_end(store)
+        args.context.on_end(store)
 
 
 def request_key(args: ProcessLLMRequestArgs[Any, _Staged]) -> str:

@@ -8,14 +8,15 @@ from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from diarist.checks import not_negative, one_of
-from diarist.chunks import DataChunk, ModelFinish, TextDelta
+from diarist.chunks import DataChunk
 from diarist.encoding import dumps
 from diarist.exceptions import ConfigError, InputError
-from diarist.messages import Json, Message, Prompt, PromptMessage, TextPart
-from diarist.models.base import Model, ModelRequest, ModelSettings
+from diarist.messages import Json, Message
+from diarist.models.base import Model
 from diarist.models.output_type import OutputType
 from diarist.models.resolve import resolve
 from diarist.processors.base import ProcessInputStepArgs, Processor, ProcessOutputResultArgs
+from diarist.processors.guardrails.classifier import answer_of, joined, said
 
 logger = logging.getLogger("diarist")
 
@@ -93,7 +94,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         if model is None:
             raise ConfigError("StructuredOutput: pass model=, or put it into processors= instead of output_processors=")
         try:
-            value = await self._convert(args.result.text, model, args)
+            value = await self._convert(args.result.text, model)
         except InputError as error:
             if self.on_failure == "block":
                 args.abort(f"the answer could not be converted to {self._type.schema.name}: {error}")
@@ -112,31 +113,19 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
                 return self._type.parse(_json(message.metadata[METADATA_KEY]))
         return None
 
-    async def _convert(self, text: str, model: Model, args: ProcessOutputResultArgs[Any]) -> Json:
+    async def _convert(self, text: str, model: Model) -> Json:
         """Return JSON that matches the type. Raises InputError if no attempt does."""
         schema = self._type.schema
-        parts = [_TASK, *([self.instructions] if self.instructions else []), f"Schema:\n{_json(schema.schema)}"]
-        task = [_message("system", "\n\n".join(parts)), _message("user", f"<text>\n{text}\n</text>")]
+        instructions = joined(_TASK, self.instructions, f"Schema:\n{_json(schema.schema)}")
+        task = [said("system", instructions), said("user", f"<text>\n{text}\n</text>")]
         for attempt in count():
-            request = ModelRequest(
-                prompt=Prompt(messages=[*task]), output=schema, settings=ModelSettings(temperature=0)
-            )
-            answer = ""
-            async for chunk in model.stream(request):
-                if isinstance(chunk, TextDelta):
-                    answer += chunk.payload.text
-                elif isinstance(chunk, ModelFinish):
-                    args.add_usage(chunk.payload.usage)
+            answer = await answer_of(model, [*task], schema, doing="convert")
             try:
                 return self._type.plain(answer)
             except InputError as error:
                 if attempt >= self.max_retries:
                     raise
-                task[2:] = [_message("assistant", answer or "{}"), _message("user", f"That does not fit: {error}")]
-
-
-def _message(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
-    return PromptMessage(role=role, parts=[TextPart(text=text)])
+                task[2:] = [said("assistant", answer or "{}"), said("user", f"That does not fit: {error}")]
 
 
 def _json(value: Json) -> str:

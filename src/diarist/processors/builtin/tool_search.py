@@ -69,13 +69,9 @@ class ToolSearchProcessor(Processor[Any]):
         not_negative("ToolSearchProcessor", "min_score", self.min_score)
         positive("ToolSearchProcessor", "ttl", self.ttl)
         self._library = tools_by_name(self.tools)
-        self._own = {
-            item.name: item
-            for item in (
-                Tool(name="search_tools", function=self._search, description=_SEARCH),
-                Tool(name="load_tool", function=self._load, description=_LOAD),
-            )
-        }
+        search = Tool(name="search_tools", function=self._search, description=_SEARCH)
+        load = Tool(name="load_tool", function=self._load, description=_LOAD)
+        self._own = {search.name: search, load.name: load}
         if not self._library:
             raise ConfigError("ToolSearchProcessor: tools is empty; give at least one tool")
         if taken := self._own.keys() & self._library.keys():

@@ -7,11 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 
-from diarist.checks import function, texts
+from diarist.checks import function
 from diarist.chunks import Chunk, ModelFinish, TextDelta
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
@@ -31,6 +31,32 @@ def load_prompt(name: str) -> str:
 def joined(*parts: str) -> str:
     """Join the parts of a task that are not empty."""
     return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
+def said(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
+    """Return a message with one text."""
+    return PromptMessage(role=role, parts=[TextPart(text=text)])
+
+
+async def answer_of(model: Model, messages: list[PromptMessage], output: OutputSchema | None, *, doing: str) -> str:
+    """Return the text of a model's answer, at temperature 0; its tokens count in the run's usage.
+
+    ``doing``: the verb in the span's name. Raises ModelError.
+    """
+    request = ModelRequest(prompt=Prompt(messages=messages), settings=ModelSettings(temperature=0.0), output=output)
+    answer = ""
+    with span(f"{doing} {model.id}", **{"gen_ai.request.model": model.name}) as current:
+        # Every model's stream is an async generator; closing it cancels the call.
+        async with aclosing(cast("AsyncGenerator[Chunk]", model.stream(request))) as stream:
+            async for chunk in stream:
+                if isinstance(chunk, TextDelta):
+                    answer += chunk.payload.text
+                elif isinstance(chunk, ModelFinish):
+                    usage = chunk.payload.usage
+                    count_usage(usage)
+                    current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
+                    current.set(**{"gen_ai.usage.output_tokens": usage.output_tokens})
+    return answer
 
 
 class AsksModel:
@@ -53,25 +79,8 @@ class AsksModel:
             ModelError: The call failed, or the answer has no JSON object.
         """
         quoted = orjson.dumps(text.encode("utf-8", "replace").decode()).decode().replace("<", "\\u003c")
-        prompt = Prompt(
-            messages=[
-                PromptMessage(role="system", parts=[TextPart(text=task)]),
-                PromptMessage(role="user", parts=[TextPart(text=f"<text>\n{quoted}\n</text>")]),
-            ]
-        )
-        request = ModelRequest(prompt=prompt, settings=ModelSettings(temperature=0.0), output=output)
-        answer = ""
-        with span(f"judge {self.model.id}", **{"gen_ai.request.model": self.model.name}) as current:
-            # Every model's stream is an async generator; closing it cancels the call.
-            async with aclosing(cast("AsyncGenerator[Chunk]", self.model.stream(request))) as stream:
-                async for chunk in stream:
-                    if isinstance(chunk, TextDelta):
-                        answer += chunk.payload.text
-                    elif isinstance(chunk, ModelFinish):
-                        usage = chunk.payload.usage
-                        count_usage(usage)
-                        current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
-                        current.set(**{"gen_ai.usage.output_tokens": usage.output_tokens})
+        messages = [said("system", task), said("user", f"<text>\n{quoted}\n</text>")]
+        answer = await answer_of(self.model, messages, output, doing="judge")
         start, end = answer.find("{"), answer.rfind("}")
         try:
             value = orjson.loads(answer[start : end + 1] if start >= 0 else "")
@@ -227,6 +236,5 @@ def make_classifier(
     """
     if model is not None and classifier is not None:
         raise ConfigError(f"{owner}: give model or classifier, not both")
-    texts(owner, instructions=of_model.get("instructions", ""))
     function(owner, "classifier", classifier)
     return classifier if model is None else ModelClassifier(model, **of_model)

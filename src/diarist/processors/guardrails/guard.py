@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from diarist.checks import flags, one_of, whole
+from diarist.checks import flags, one_of, texts, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
@@ -35,18 +36,18 @@ Where = Literal["input", "output", "tool-result"]
 
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
+_types_of = cache(get_type_hints)
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Guard(Processor[Any], ABC):
-    """A guardrail; its fields are its options.
+    """A guardrail; its fields are its options. Options of type bool, str and Literal are checked by their type.
 
     Attributes:
-        strategies: The allowed values of ``strategy``.
         data_type: Type of the data chunk that ``warn`` sends.
         asks: The model or function that judges texts. A model that the guard created is closed with it.
     """
 
-    strategies: ClassVar[tuple[str, ...]]
     data_type: ClassVar[str]
     last_message_only = False
     strategy: Any
@@ -54,9 +55,13 @@ class Guard(Processor[Any], ABC):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        one_of(name, "strategy", self.strategy, self.strategies)
-        one_of(name, "on_error", self.on_error, ("fail", "continue"))
-        flags(name, last_message_only=self.last_message_only)
+        for option, kind in _types_of(type(self)).items():
+            if kind is bool:
+                flags(name, **{option: getattr(self, option)})
+            elif kind is str:
+                texts(name, **{option: getattr(self, option)})
+            elif get_origin(kind) is Literal:
+                one_of(name, option, getattr(self, option), get_args(kind))
 
     async def close(self) -> None:
         if isinstance(self.asks, AsksModel):
@@ -80,6 +85,22 @@ class Guard(Processor[Any], ABC):
             kind = type(error).__name__
             reason = f"the text could not be judged: {kind}"
             raise ProcessorAbort(reason, processor_id=self.id, metadata={"error": kind}) from error
+
+    def objects(
+        self, args: ProcessorArgs[Any], where: Where, reason: str, metadata: dict[str, Json], *, again: bool = False
+    ) -> bool:
+        """Block or warn because of a text, as the strategy says; return True if the text has to be changed instead.
+
+        ``again``: the same was reported before. Raises ProcessorAbort with ``block``.
+        """
+        if self.strategy == "block":
+            args.abort(reason, metadata=metadata)
+        if self.strategy == "warn" and not again:
+            logger.warning("processor %r, %s of run %s: %s", self.id, where, args.run_id, reason)
+            if self.data_type:
+                data = {**metadata, "processor": self.id, "where": where, "reason": reason}
+                args.writer.custom(DataChunk(self.data_type, data, transient=True))
+        return self.strategy != "warn"
 
     def new_messages(self, args: ProcessInputArgs[Any]) -> list[Message]:
         """Return the messages to judge: the call's own input. Other messages were judged when they were new."""
@@ -128,12 +149,10 @@ class InputGuard(Guard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        flags(name, run_in_parallel=self.run_in_parallel)
         if self.run_in_parallel and self.strategy in _EDITING:
             raise ConfigError(
-                f"{name}: strategy {self.strategy!r} cannot be combined with run_in_parallel, because the model has "
-                "been called already; use 'block' or 'warn'"
+                f"{type(self).__name__}: strategy {self.strategy!r} cannot be combined with run_in_parallel, because "
+                "the model has been called already; use 'block' or 'warn'"
             )
 
     @abstractmethod
@@ -158,16 +177,8 @@ class InputGuard(Guard):
         finding = await self.attempt(self.examine(before + text), None) if text.strip() else None
         if finding is None and or_as.strip():
             finding = await self.attempt(self.examine(or_as), None)
-        if finding is None:
-            return None
-        if self.strategy == "block":
-            args.abort(finding.reason, metadata=finding.metadata)
-        if self.strategy == "warn":
-            logger.warning("processor %r, %s: %s %s", self.id, where, finding.reason, finding.metadata)
-            data = {**finding.metadata, "processor": self.id, "where": where, "reason": finding.reason}
-            args.writer.custom(DataChunk(self.data_type, data, transient=True))
-            return None
-        return finding
+        is_changed = finding is not None and self.objects(args, where, finding.reason, finding.metadata)
+        return finding if is_changed else None
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Judge the new messages.
@@ -206,7 +217,6 @@ class StreamGuard(InputGuard):
         super().__post_init__()
         name = type(self).__name__
         check_span(name, self.span_chars)
-        flags(name, include_reasoning=self.include_reasoning)
         whole(name, "chunk_window", self.chunk_window, least=0)
 
     def create_state(self) -> HeldOutput:
@@ -257,61 +267,12 @@ def _with_text(delta: Delta, text: str) -> Delta:
     return replace(delta, payload=replace(delta.payload, text=text))
 
 
-class SentenceBuffer:
-    """Collects deltas into spans: ``feed`` each delta, ``flush`` before other chunks. A span becomes one delta.
+class HeldOutput:
+    """Holds the output's text for a guard, in spans of whole sentences, until the span was judged.
 
     Args:
         span_chars: A span ends with the first sentence or line that ends after this many characters. If none ends
             before four times as many, the span ends there, at a space if possible. None: it ends with its block.
-    """
-
-    def __init__(self, span_chars: int | None) -> None:
-        self._least = span_chars
-        self._text = ""
-        self._like: Delta | None = None
-
-    def feed(self, delta: Delta) -> Iterator[Delta]:
-        """Yield the spans that this delta completes."""
-        last = self._like
-        if last is not None and (type(last), last.payload.id) != (type(delta), delta.payload.id):  # another block
-            yield from self.flush()
-        self._like = delta
-        self._text += delta.payload.text
-        while (end := self._end()) is not None:
-            text, self._text = self._text[:end], self._text[end:]
-            yield _with_text(delta, text)
-
-    def flush(self) -> Iterator[Delta]:
-        """Yield the rest as one span, if there is any."""
-        text, like = self._text, self._like
-        self.clear()
-        if text and like is not None:
-            yield _with_text(like, text)
-
-    def clear(self) -> None:
-        """Discard held text."""
-        self._text, self._like = "", None
-
-    def _end(self) -> int | None:
-        least = self._least
-        if least is None or len(self._text) < least:
-            return None
-        most = least * _STRETCH
-        for match in _END.finditer(self._text):
-            # At the end of the text received so far, dots, quotes and spaces may still follow.
-            if least <= match.end() <= most and match.end() < len(self._text):
-                return match.end()
-        if len(self._text) <= most:
-            return None
-        space = self._text.rfind(" ", least, most)
-        return space + 1 if space >= 0 else most
-
-
-class HeldOutput:
-    """Holds the output's text for a guard, until the span that contains it was judged.
-
-    Args:
-        span_chars: As for ``SentenceBuffer``.
         window: Number of accepted spans to keep as context for the next.
         reasoning: True holds reasoning, too.
 
@@ -320,10 +281,12 @@ class HeldOutput:
     """
 
     def __init__(self, span_chars: int | None, *, window: int = 0, reasoning: bool = True) -> None:
-        self._spans = SentenceBuffer(span_chars)
-        self._reasoning = reasoning
-        self._changed: set[type[Chunk]] = set()  # kinds of delta with a change since their block began
+        self._least = span_chars
+        self._kinds = (TextDelta, ReasoningDelta) if reasoning else (TextDelta,)
         self._of: object = None
+        self._text = ""
+        self._last: Delta | None = None  # the delta that came last; None after another chunk
+        self._changed: set[type[Chunk]] = set()  # kinds of delta with a change since their block began
         self.passed: deque[str] = deque(maxlen=window)
 
     async def feed(self, part: Chunk, of: object, change: Callable[[str], Awaitable[str]]) -> list[Chunk]:
@@ -336,17 +299,13 @@ class HeldOutput:
             change: Returns the replacement of a span.
         """
         if self._of is not of:
-            self._of = of
-            self._spans.clear()
+            self._of, self._text, self._last = of, "", None
             self.passed.clear()
             self._changed.clear()
         if isinstance(part, DataChunk):
             return [part]
-        delta = part if isinstance(part, TextDelta | ReasoningDelta) else None
-        if isinstance(delta, ReasoningDelta) and not self._reasoning:
-            delta = None
         out: list[Chunk] = []
-        for span in self._spans.flush() if delta is None else self._spans.feed(delta):
+        for span in self.spans(part):
             text = await change(span.payload.text)
             if text == span.payload.text:
                 self.passed.append(text)
@@ -354,7 +313,7 @@ class HeldOutput:
                 self._changed.add(type(span))
             if text:
                 out.append(_with_text(span, text))
-        if delta is not None:
+        if isinstance(part, self._kinds):
             return out
         if isinstance(part, TextEnd | ReasoningEnd):
             kind = TextDelta if isinstance(part, TextEnd) else ReasoningDelta
@@ -362,3 +321,32 @@ class HeldOutput:
                 self._changed.discard(kind)
                 part = changed_end(part)
         return [*out, part]
+
+    def spans(self, part: Chunk) -> Iterator[Delta]:
+        """Hold a delta, and yield the spans that it completes. Other chunks complete the span before them."""
+        last, delta = self._last, part if isinstance(part, self._kinds) else None
+        if last is not None and (delta is None or (type(last), last.payload.id) != (type(delta), delta.payload.id)):
+            if self._text:
+                yield _with_text(last, self._text)
+            self._text = ""
+        self._last = delta
+        if delta is None:
+            return
+        self._text += delta.payload.text
+        while (end := self._end(self._text)) is not None:
+            text, self._text = self._text[:end], self._text[end:]
+            yield _with_text(delta, text)
+
+    def _end(self, text: str) -> int | None:
+        least = self._least
+        if least is None or len(text) < least:
+            return None
+        most = least * _STRETCH
+        for match in _END.finditer(text):
+            # At the end of the text received so far, dots, quotes and spaces may still follow.
+            if least <= match.end() <= most and match.end() < len(text):
+                return match.end()
+        if len(text) <= most:
+            return None
+        space = text.rfind(" ", least, most)
+        return space + 1 if space >= 0 else most

@@ -55,7 +55,6 @@ class LanguageDetector(StreamGuard):
     """
 
     data_type = "data-language"
-    strategies = ("block", "warn", "translate")
     edits_in_place = False
 
     targets: str | Sequence[str] = field(default=("en",), kw_only=False)

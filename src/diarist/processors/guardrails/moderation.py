@@ -66,7 +66,6 @@ class ModerationProcessor(StreamGuard):
     """
 
     data_type = "data-moderation"
-    strategies = ("block", "warn", "filter")
     edits_in_place = False
 
     model: str | Model | None = field(default=None, kw_only=False)

@@ -7,24 +7,23 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, cast
 
 from anyio import to_thread
 
-from diarist.checks import flags, function, one_of, share, text_list, texts
+from diarist.checks import function, share, text_list
 from diarist.exceptions import ConfigError, ModelResponseError
-from diarist.messages import Message, TextPart
+from diarist.messages import Message
 from diarist.models.base import Model
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
 from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
-from diarist.processors.guardrails.guard import Where, with_texts
+from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.streaming_redaction import Look, Redactor, Span
-
-RedactionMethod = Literal["mask", "hash", "remove", "placeholder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class PIIDetector(RedactingGuard):
     edits_in_place = False
 
     detection_types: Sequence[str] | None = field(default=None, kw_only=False)
-    redaction_method: RedactionMethod = "mask"
+    redaction_method: Literal["mask", "hash", "remove", "placeholder"] = "mask"
     preserve_format: bool = True
     salt: str | bytes | None = None
     detector: Detect | None = None
@@ -102,9 +101,6 @@ class PIIDetector(RedactingGuard):
         if self.detector is not None and self.model is not None:
             raise ConfigError(f"{name}: give model or detector, not both")
         function(name, "detector", self.detector)
-        texts(name, instructions=self.instructions)
-        flags(name, preserve_format=self.preserve_format)
-        one_of(name, "redaction_method", self.redaction_method, ("mask", "hash", "remove", "placeholder"))
         share(name, "threshold", self.threshold)
         given = self.detection_types
         wanted = DEFAULT_TYPES if given is None else text_list(name, "detection_types", given)
@@ -145,31 +141,14 @@ class PIIDetector(RedactingGuard):
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Redact the call's own messages; messages from memory were redacted when they were new."""
-        changed: dict[str, Message | None] = {}
-        for message in self.new_messages(args):
-            redacted = message
-            if self.asks is not None:
-                texts = [part.text for part in message.parts if isinstance(part, TextPart)]
-                rewritten = await self._redact_detected(args, texts, "input")
-                if rewritten != texts:
-                    redacted = with_texts(message, rewritten)
-            redacted = self.stream(args, "input").redact_message(redacted)
-            if redacted is not message:
-                changed[message.id] = None if self.strategy == "filter" else redacted
-        if not changed:
-            return None
-        found = sorted(args.state.found)
-        return self.input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
+        return await self.redact_input(args)
 
-    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        return (await self._redact_detected(args, [text], where))[0]
-
-    async def _redact_detected(self, args: ProcessorArgs[Any], pieces: Sequence[str], where: Where) -> list[str]:
+    async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
         """Redact detections in adjacent texts. The detector gets them joined, as one text."""
-        text = "".join(pieces)
+        text = "".join(texts)
         found = await self.attempt(self._detected(text), []) if text.strip() else []
         if not found:
-            return list(pieces)
+            return list(texts)
         scores = {item.type: item.score for item in found}
 
         def look(text: str, start: int, final: bool) -> tuple[list[Span], int]:
@@ -178,7 +157,7 @@ class PIIDetector(RedactingGuard):
         def replace(matched: str, span: Span) -> str:
             return self.decide(args, matched, span.label, where, scores[span.label])
 
-        return Redactor(look, replace).redact_pieces(pieces)
+        return Redactor(look, replace).redact_pieces(texts)
 
     async def _detected(self, text: str) -> list[Detection]:
         items = list(cast(Iterable[Any], await returned(self.asks, text)))
@@ -247,14 +226,11 @@ def presidio(*, entities: Sequence[str] | None = None, language: str = "en", ana
     """
     if analyzer is None and find_spec("presidio_analyzer") is None:
         raise ConfigError("presidio() needs a package: pip install 'diarist[pii]', or pass analyzer=")
-    engine = analyzer
+    engine = cache(lambda: analyzer or import_module("presidio_analyzer").AnalyzerEngine())
+    wanted = None if entities is None else list(entities)
 
     def analyze(text: str) -> list[Detection]:
-        nonlocal engine
-        if engine is None:
-            engine = import_module("presidio_analyzer").AnalyzerEngine()
-        wanted = None if entities is None else list(entities)
-        found: list[Any] = engine.analyze(text=text, entities=wanted, language=language)
+        found: list[Any] = engine().analyze(text=text, entities=wanted, language=language)
         return [
             Detection(str(item.entity_type).lower().replace("_", "-"), text[item.start : item.end], float(item.score))
             for item in found

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diarist.checks import flags, share
+from diarist.checks import share
 from diarist.exceptions import ConfigError
 from diarist.messages import as_text
 from diarist.models.base import Model
@@ -136,7 +136,6 @@ class PromptInjectionDetector(InputGuard):
     """
 
     data_type = "data-prompt-injection"
-    strategies = ("block", "warn", "filter", "rewrite")
     edits_in_place = False
 
     model: str | Model | None = field(default=None, kw_only=False)
@@ -151,7 +150,6 @@ class PromptInjectionDetector(InputGuard):
         super().__post_init__()
         name = "PromptInjectionDetector"
         share(name, "threshold", self.threshold)
-        flags(name, tool_results=self.tool_results)
         self._types = describe(name, self.detection_types, DETECTION_TYPES, option="detection_types")
         self.asks = make_classifier(
             name,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diarist.checks import flags
-from diarist.chunks import DataChunk, StepStart
-from diarist.messages import Json, Message
+from diarist.chunks import StepStart
+from diarist.messages import Json, Message, TextPart
 from diarist.processors.base import (
     DROP,
     MaybeAwaitable,
+    ProcessInputArgs,
     ProcessorArgs,
     ProcessOutputResultArgs,
     ProcessOutputStreamArgs,
@@ -21,10 +21,8 @@ from diarist.processors.base import (
     ToolResultResult,
 )
 from diarist.processors.builtin.redaction import RedactingStream
-from diarist.processors.guardrails.guard import Guard, HeldOutput, Where, check_span
+from diarist.processors.guardrails.guard import Guard, HeldOutput, Where, check_span, with_texts
 from diarist.processors.streaming_redaction import Look, Span
-
-logger = logging.getLogger("diarist")
 
 
 def masked(text: str) -> str:
@@ -60,7 +58,6 @@ class RedactingGuard(Guard):
         on_output: False leaves everything unchanged that the run produces.
     """
 
-    strategies = ("redact", "block", "warn", "filter")
     process_data_parts = True
     span_chars: Any = field(default=400, init=False)
 
@@ -69,9 +66,7 @@ class RedactingGuard(Guard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        flags(name, tools=self.tools)
-        check_span(name, self.span_chars)
+        check_span(type(self).__name__, self.span_chars)
         self.on_output = True
         if self.asks is not None:
             self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
@@ -84,14 +79,14 @@ class RedactingGuard(Guard):
     def replaced(self, matched: str, label: str) -> str:
         """Return the replacement of a match."""
 
-    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        """Return the text without the parts to which the model or function objects."""
-        return text
+    async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
+        """Return adjacent texts without the pieces to which the model or function objects."""
+        return list(texts)
 
     def create_state(self) -> RedactingState:
         return RedactingState(held=HeldOutput(self.span_chars))
 
-    def stream(self, args: ProcessorArgs[Any], where: str) -> RedactingStream:
+    def stream(self, args: ProcessorArgs[Any], where: Where) -> RedactingStream:
         """Return the run's ``RedactingStream`` for one place."""
         state: RedactingState = args.state
         stream = state.streams.get(where)
@@ -105,6 +100,24 @@ class RedactingGuard(Guard):
             )
         return stream
 
+    async def redact_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
+        """Return the messages with the call's own ones redacted; None if nothing changed."""
+        changed: dict[str, Message | None] = {}
+        for message in self.new_messages(args):
+            redacted = message
+            if self.asks is not None:
+                texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+                rewritten = await self.rewrite(args, texts, "input")
+                if rewritten != texts:
+                    redacted = with_texts(message, rewritten)
+            redacted = self.stream(args, "input").redact_message(redacted)
+            if redacted is not message:
+                changed[message.id] = None if self.strategy == "filter" else redacted
+        if not changed:
+            return None
+        found = sorted(args.state.found)
+        return self.input_with(args, changed, f"it contains {', '.join(found)}", {"categories": found})
+
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> MaybeAwaitable[StreamHookResult]:
         """Redact the stream, and thereby the stored messages."""
         if not self.on_output:
@@ -116,7 +129,7 @@ class RedactingGuard(Guard):
 
     async def _rewritten_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
         async def change(text: str) -> str:
-            return await self.rewrite(args, text, "output")
+            return (await self.rewrite(args, [text], "output"))[0]
 
         if isinstance(args.part, StepStart):
             args.state.streams.pop("output", None)
@@ -132,7 +145,7 @@ class RedactingGuard(Guard):
         state.found.clear()
         result = call.result
         if self.asks is not None and isinstance(result, str):
-            result = await self.rewrite(args, result, "tool-result")
+            (result,) = await self.rewrite(args, [result], "tool-result")
         result = self.stream(args, "tool-result").redact_json(result)
         if result == call.result:
             return None
@@ -144,21 +157,20 @@ class RedactingGuard(Guard):
         """Redact the finished messages again, since other processors may have changed them."""
         if not self.on_output or self.strategy == "warn":
             return None
-        return self.stream(args, "output").redact_messages(args.messages)
+        stream = self.stream(args, "output")
+        redacted = [stream.redact_message(message) for message in args.messages]
+        return redacted if any(new is not old for new, old in zip(redacted, args.messages, strict=True)) else None
 
-    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: str, score: float = 1.0) -> str:
+    def decide(self, args: ProcessorArgs[Any], matched: str, label: str, where: Where, score: float = 1.0) -> str:
         """Return the replacement of a match. Raises ProcessorAbort with ``block``."""
         state: RedactingState = args.state
         state.found.add(label)
-        metadata: dict[str, Json] = {"categories": [label], "scores": {label: score}}
-        if self.strategy == "block":
-            args.abort(f"the {where} contains {label}", metadata=metadata)
-        if self.strategy != "warn":
-            return "" if self.strategy == "filter" else self.replaced(matched, label)
-        if (where, label) not in state.reported:
-            state.reported.add((where, label))
-            logger.warning("processor %r: the %s of run %s contains %s", self.id, where, args.run_id, label)
-            if self.data_type:
-                data = {**metadata, "processor": self.id, "where": where}
-                args.writer.custom(DataChunk(self.data_type, data, transient=True))
-        return matched
+        again = (where, label) in state.reported
+        state.reported.add((where, label))
+        if not self.objects(args, where, f"the {where} contains {label}", self.metadata(label, score), again=again):
+            return matched
+        return "" if self.strategy == "filter" else self.replaced(matched, label)
+
+    def metadata(self, label: str, score: float) -> dict[str, Json]:
+        """Return the metadata of tripwires and data chunks about a match."""
+        return {"categories": [label], "scores": {label: score}}

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Literal
 
-from diarist.checks import one_of, share, text_list, texts, whole
+from diarist.checks import share, text_list, whole
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
@@ -167,7 +167,6 @@ class SystemPromptScrubber(RedactingGuard):
                     "ordinary words; leave it out"
                 )
         custom_patterns = text_list(name, "custom_patterns", self.custom_patterns)
-        texts(name, placeholder_text=self.placeholder_text)
         whole(name, "min_words", self.min_words, least=2)
         self.asks = make_classifier(
             name,
@@ -178,7 +177,6 @@ class SystemPromptScrubber(RedactingGuard):
             instructions=self.instructions,
         )
         super().__post_init__()
-        one_of(name, "redaction_method", self.redaction_method, ("placeholder", "mask", "remove"))
         share(name, "threshold", self.threshold)
         self._long = tuple(secret for secret in secrets if len(words_of(secret)) >= self.min_words)
         short = [secret for secret in secrets if secret not in self._long]
@@ -205,14 +203,15 @@ class SystemPromptScrubber(RedactingGuard):
             return self.placeholder_text
         return masked(matched) if self.redaction_method == "mask" else ""
 
-    async def rewrite(self, args: ProcessorArgs[Any], text: str, where: Where) -> str:
-        """Return the text, or its replacement if the classifier objects to it."""
+    async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
+        """Return a text, or its replacement if the classifier objects to it."""
+        text = "".join(texts)
         if not text.strip():
-            return text
+            return [text]
         verdict = await self.attempt(verdict_of(self.asks, text), Verdict())
         over = verdict.over(self.threshold)
         if not over:
-            return text
+            return [text]
         inner = text.strip()
         before, _, after = text.partition(inner)
-        return f"{before}{self.decide(args, inner, LABEL, where, max(over.values()))}{after}"
+        return [f"{before}{self.decide(args, inner, LABEL, where, max(over.values()))}{after}"]

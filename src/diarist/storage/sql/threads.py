@@ -135,6 +135,9 @@ async def list_threads(
 
 
 async def delete_thread(connection: Connection, thread_id: str) -> bool:
+    # In SQLite a query must come first: if another program has rewritten the file, a DELETE that reaches the search
+    # index through its references fails with "no such table".
+    await lock_thread(connection, thread_id)
     deleted = await connection.execute("DELETE FROM diarist_threads WHERE id = :thread", thread=thread_id)
     await connection.execute("DELETE FROM diarist_runs WHERE thread_id = :thread", thread=thread_id)
     await forget_records(connection, thread_id)
