@@ -952,7 +952,8 @@ class StorageConformance(Shared):
         a, b = await committed(storage, "a", "b")
         gaps = [Forgotten(2, b.id, "user"), Forgotten(1, "y", "assistant", 1), Forgotten(1, "x", "tool")]
         await storage.note_forgotten("trip", gaps)
-        await storage.note_forgotten("trip", [Forgotten(7, "x", "user"), Forgotten(0, "w", "user")])
+        later = [Forgotten(7, "x", "user"), Forgotten(0, "w", "user"), Forgotten(7, "w", "user")]
+        await storage.note_forgotten("trip", later)
         await storage.delete_messages("trip", [b.id])
         expected = [Forgotten(0, "w", "user"), gaps[2], gaps[1], gaps[0]]
         assert await second_storage.list_forgotten("trip") == expected

@@ -213,9 +213,9 @@ def note_forgotten(db: Db, thread_id: str, messages: Sequence[Forgotten]) -> Non
     doc = current(db, thread_id)
     if doc is None:
         return
-    for row in {message.id: message for message in messages}.values():
+    for message in messages:
         with suppress(DuplicateKeyError):
-            db[FORGOTTEN].insert_one({"epoch": doc["epoch"], **row._asdict()})
+            db[FORGOTTEN].insert_one({"epoch": doc["epoch"], **message._asdict()})
 
 
 def list_forgotten(db: Db, thread_id: str) -> list[Forgotten]:
