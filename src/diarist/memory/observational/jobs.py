@@ -98,7 +98,8 @@ class JobQueue(Protocol):
 async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog, rows: list[Message]) -> None:
     """Observe the uncovered rows of a thread, batch by batch, and save each entry as buffered.
 
-    Does nothing if there are too few tokens for a call. A failure, already reported and counted, ends the job.
+    Does nothing if there are too few tokens for a call. A failure, already reported and counted, ends the job, and so
+    does a refused message.
 
     Args:
         log: The diary, with ``rows`` from ``LogStore.read_with_rows``.
@@ -124,9 +125,11 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
             buffered=True,
         )
         raise_if_away(result)
-        if isinstance(result, Exception) or result.refused:
+        if isinstance(result, Exception):
             break
         log = result.log
+        if result.refused:
+            break
     if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
