@@ -392,14 +392,14 @@ def _harmless(message: Message) -> Message:
 def _refused(messages: Sequence[Message], error: Exception, spent: Spent, timezone: str) -> Observed:
     """Return a note in place of messages that the model refuses."""
     many = len(messages) != 1
-    what = f"{len(messages)} message{'s' if many else ''} could not be noted"
-    why = f"the Observer refused {'them' if many else 'it'} each time"
+    what, them = f"{len(messages)} message{'s' if many else ''} could not be noted", "them" if many else "it"
+    why = f"the Observer refused {them} each time"
     return Observed(
         text=f"{date_heading(local_time(messages[-1], load_zone(timezone)))}\n- 🟢 {what}: {why}",
         usage=spent.usage,
         model="",
         calls=spent.calls,
-        warnings=(*spent.warnings, f"{what}, since {why}; the diary continues without them"),
+        warnings=(*spent.warnings, f"{what}, since {why}; the diary continues without {them}"),
         shortfall=what,
         refused=type(error).__name__,
     )
