@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -343,6 +346,30 @@ def test_a_signal_from_another_thread() -> None:
     thread.start()
     result = Agent(model=ScriptedModel(answer)).generate_sync("hi", cancel=signal)
     thread.join()
+    assert result.stopped_by == "cancelled"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_signal_from_a_signal_handler() -> None:
+    cancel, begun = CancelSignal(), threading.Event()
+
+    async def answer(request: ModelRequest) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def terminate() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: cancel.cancel("by a signal handler"))
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    try:
+        result = asyncio.run(Agent(model=ScriptedModel(answer)).generate("hi", cancel=cancel))
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
     assert result.stopped_by == "cancelled"
 
 
