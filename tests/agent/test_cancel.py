@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, AgentResult, CancelSignal, Memory, Message, ObservationalMemoryConfig, Processor, Tool
-from diarist.chunks import AbortChunk
+from diarist.chunks import AbortChunk, ErrorChunk
 from diarist.exceptions import DiaristError, ProcessorError
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputArgs
@@ -261,6 +261,24 @@ async def test_a_signal_given_before_the_call() -> None:
     assert (result.stopped_by, model.requests) == ("cancelled", [])
     assert current_task().cancelling() == 0, "the caller's task is not cancelled"
     await asyncio.sleep(0)  # and nothing of it is left to come
+
+
+async def test_a_signal_while_a_hook_judges_the_error() -> None:
+    stage, signal = Stage(), CancelSignal()
+
+    class Judge(Processor[Any]):
+        async def process_output_stream(self, args: Any) -> Any:
+            if isinstance(args.part, ErrorChunk):
+                await stage.hang()
+            return args.part
+
+    agent = Agent(model=ScriptedModel(ValueError("broken")), output_processors=[Judge()])
+    run = asyncio.create_task(agent.generate("hi", cancel=signal))
+    await stage.begun.wait()
+    signal.cancel()
+    with pytest.raises(ValueError, match="broken"):
+        await run
+    assert stage.stopped
 
 
 async def test_a_signal_after_the_run_changes_nothing() -> None:
