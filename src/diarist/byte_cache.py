@@ -65,6 +65,12 @@ class ByteCache(Generic[K, V]):
         with self._lock:
             self._drop(key)
 
+    def clear(self) -> None:
+        """Remove all keys."""
+        with self._lock:
+            self._values.clear()
+            self._size = 0
+
     def _drop(self, key: K) -> None:
         found = self._values.pop(key, None)
         if found is not None:

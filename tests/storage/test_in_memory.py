@@ -12,7 +12,7 @@ import pytest
 from diarist.databases.base import Connection, Schema
 from diarist.exceptions import InputError, StorageError
 from diarist.messages import Message
-from diarist.storage import InMemoryStorage, Storage, Thread, in_memory
+from diarist.storage import InMemoryStorage, Storage, Thread, sqlite
 from diarist.testing import StorageConformance
 
 
@@ -61,7 +61,7 @@ async def test_runs_expire_by_the_clock_of_python(monkeypatch: pytest.MonkeyPatc
 async def test_errors_of_sqlite_are_storage_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"cannot get thread: .* is not valid Unicode"):
         await InMemoryStorage().get_thread("\ud800")
-    monkeypatch.setattr(in_memory, "SCHEMA", Schema(name="storage", version=1, create=_without_fts5))
+    monkeypatch.setattr(sqlite, "SCHEMA", Schema(name="storage", version=1, create=_without_fts5))
     with pytest.raises(StorageError, match="cannot create tables in memory: no such module: fts6"):
         InMemoryStorage()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from inspect import signature
 
 import pytest
 
 import diarist.storage
+from diarist.storage import SearchStorage, Storage
 
 BACK_ENDS = ("InMemoryStorage", "LibSQLStorage", "MongoDBStorage", "PostgresStorage", "SQLiteStorage")
 
@@ -24,3 +26,15 @@ def test_a_back_end_without_its_package_names_the_extra() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'diarist[postgres]'" in run.stderr
+
+
+@pytest.mark.parametrize("name", BACK_ENDS)
+def test_each_method_has_the_arguments_of_the_interface(name: str) -> None:
+    back_end = getattr(diarist.storage, name)
+    for interface in (Storage, SearchStorage):
+        if issubclass(back_end, interface):
+            for method in interface.__abstractmethods__:
+                given, wanted = [
+                    list(signature(getattr(each, method)).parameters.values()) for each in (back_end, interface)
+                ]
+                assert given[1:] == wanted[1:], method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -237,3 +238,17 @@ def test_metadata_takes_room_too() -> None:
     message = Message.user("hi", metadata={"page": "x" * 5_000}, seq=1)
     row = encode_message(message, run_id="r", source="input")
     assert size_of([row]) > 5_000
+
+
+async def test_after_a_purge_no_deleted_message_is_left_in_memory(pair: tuple[Storage, Storage]) -> None:
+    def in_memory() -> bool:
+        gc.collect()
+        return any(type(each) is Message and each.id == "to be forgotten" for each in gc.get_objects())
+
+    storage = pair[0]
+    await say(storage, "to be forgotten", "b")
+    await shared(storage)
+    assert in_memory()
+    await storage.delete_messages("trip", ["to be forgotten"])
+    await storage.purge()
+    assert not in_memory()

@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from diarist.exceptions import SchemaError
@@ -217,6 +217,49 @@ class Database(ABC):
 
 async def _open_database(connection: Connection) -> None:
     pass
+
+
+class OnDatabase:
+    """A storage or vector store with its data in a ``Database``. Most of its methods are one transaction each."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @property
+    def location(self) -> str:
+        return self.database.location
+
+    async def purge(self) -> tuple[str, ...]:
+        return await self.database.erase()
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+Method = Callable[Concatenate[OnDatabase, P], Coroutine[Any, Any, R]]
+
+
+def reads(work: Work[P, R]) -> Method[P, R]:
+    """Return a method that runs ``work`` by ``Database.read``, with the method's arguments after the connection.
+
+    Use it in a class that does not inherit from the interface, so that type checkers take the types from ``work``.
+    """
+
+    @wraps(work)
+    async def method(self: OnDatabase, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.database.read(work, *args, **kwargs)
+
+    return method
+
+
+def writes(work: Work[P, R]) -> Method[P, R]:
+    """Return a method that runs ``work`` by ``Database.write``, as ``reads`` does."""
+
+    @wraps(work)
+    async def method(self: OnDatabase, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.database.write(work, *args, **kwargs)
+
+    return method
 
 
 def name_of(work: Callable[..., object]) -> str:

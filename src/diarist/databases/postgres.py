@@ -324,7 +324,6 @@ class _Pool:
         self._busy_timeout = busy_timeout
         self._free = asyncio.Semaphore(size)
         self._idle: list[Any] = []
-        self._in_use: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -356,24 +355,21 @@ class _Pool:
         except BaseException:
             self._free.release()
             raise
-        self._in_use.add(driver)
         return driver
 
     def release(self, driver: Any, *, usable: bool) -> None:
         """Return a connection to the pool. An unusable one is closed, so the server rolls back its transaction."""
         self._free.release()
-        if usable and driver in self._in_use and not driver.is_closed():
+        if usable and not driver.is_closed():
             self._idle.append(driver)
         else:
             self._close_soon(driver)
-        self._in_use.discard(driver)
 
     def drop_idle(self) -> None:
-        """Close the idle connections now, and the others when they are released."""
+        """Close the idle connections."""
         idle, self._idle = self._idle, []
         for driver in idle:
             self._close_soon(driver)
-        self._in_use.clear()
 
     def _close_soon(self, driver: Any) -> None:
         async def close() -> None:

@@ -33,11 +33,10 @@ from diarist.storage.records import (
 )
 
 if TYPE_CHECKING:
-    from diarist.storage.in_memory import InMemoryStorage
     from diarist.storage.libsql import LibSQLStorage as LibSQLStorage
     from diarist.storage.mongodb import MongoDBStorage as MongoDBStorage
     from diarist.storage.postgres import PostgresStorage as PostgresStorage
-    from diarist.storage.sqlite import SQLiteStorage
+    from diarist.storage.sqlite import InMemoryStorage, SQLiteStorage
 
 __all__ = [
     "Event",
@@ -71,7 +70,7 @@ __all__ = [
 
 
 _BACK_ENDS = {
-    "InMemoryStorage": "in_memory",
+    "InMemoryStorage": "sqlite",
     "LibSQLStorage": "libsql",
     "MongoDBStorage": "mongodb",
     "PostgresStorage": "postgres",

@@ -275,9 +275,14 @@ def require_resource(thread: Thread, resource_id: str) -> None:
 # --- events ------------------------------------------------------------------------------------------------
 
 
-def encode_event(event: NewEvent) -> tuple[str, str, str]:
-    """Return key, type and data of an event as they are stored. Raises InputError if it cannot be stored."""
-    return checked(event.key, "the key of an event"), checked(event.type, "the type of an event"), to_json(event.data)
+EncodedEvent = tuple[str, str, str, int]
+"""Key, type and data (JSON) of an event, and the number of events of its key to keep."""
+
+
+def encode_event(event: NewEvent, keep: int) -> EncodedEvent:
+    """Return the stored form of an event. Raises InputError if it cannot be stored."""
+    key, type = checked(event.key, "the key of an event"), checked(event.type, "the type of an event")
+    return key, type, to_json(event.data), keep
 
 
 # --- observation logs --------------------------------------------------------------------------------------

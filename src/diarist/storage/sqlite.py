@@ -1,10 +1,10 @@
-"""Storage in one SQLite file."""
+"""Storage in SQLite: in a file, or in memory."""
 
 from __future__ import annotations
 
 import os
 
-from diarist.databases.sqlite import SQLiteDatabase
+from diarist.databases.sqlite import MemoryDatabase, SQLiteDatabase
 from diarist.storage.sql.schema import SCHEMA
 from diarist.storage.sql.storage import SQLStorage
 
@@ -23,3 +23,16 @@ class SQLiteStorage(SQLStorage):
 
     def __init__(self, path: str | os.PathLike[str] = "memory.db", *, busy_timeout: float = 30.0) -> None:
         super().__init__(SQLiteDatabase(path, SCHEMA, busy_timeout=busy_timeout))
+
+
+class InMemoryStorage(SQLStorage):
+    """Storage in this process's memory, for tests and temporary data: an SQLite database without a file.
+
+    The data lives as long as the object; ``close`` does not delete it.
+
+    Each method runs in the caller's thread, one at a time. So methods are atomic, also between threads and event loops.
+    Raises StorageError if Python's SQLite has no FTS5.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MemoryDatabase(SCHEMA))

@@ -16,7 +16,7 @@ import pytest
 from diarist.exceptions import InputError
 from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
 from diarist.storage import Hit, Page, SearchStorage, Storage
-from diarist.testing.storage_conformance import Shared, begin, committed, texts, thread, user
+from diarist.testing.storage_conformance import Shared, begin, committed, live, texts, thread, user
 
 __all__ = ["SearchConformance"]
 
@@ -296,21 +296,18 @@ class SearchConformance(Shared):
         assert set(await found(storage, query)) == {text for text in said if wanted <= set(text.split())}
 
     async def test_rows_of_a_live_run_are_invisible(self, storage: Storage) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("word")])
+        run = await live(storage, "word")
         assert await found(storage, "word") == []
         await storage.finish_run(run, "committed")
         assert await found(storage, "word") == ["word"]
 
     async def test_discarded_rows_are_gone(self, storage: Storage) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("word")])
+        run = await live(storage, "word")
         await storage.finish_run(run, "discarded")
         assert await found(storage, "word") == []
 
     async def test_only_the_input_of_a_guarded_run_that_broke_off(self, storage: Storage) -> None:
-        run = await begin(storage, guarded=True)
-        await storage.append_messages(run, [user("word asked")], source="input")
+        run = await live(storage, "word asked", guarded=True, source="input")
         await storage.append_messages(run, [user("word answered")])
         await storage.finish_run(run, "interrupted")
         assert await found(storage, "word") == ["word asked"]
@@ -332,8 +329,7 @@ class SearchConformance(Shared):
 
     async def test_rewritten_messages_are_found_by_what_they_say_now(self, storage: Storage) -> None:
         (earlier,) = await committed(storage, "old word")
-        run = await begin(storage)
-        await storage.append_messages(run, [user("mine word", id="mine"), user("third word", id="third")])
+        run = await live(storage, user("mine word", id="mine"), user("third word", id="third"))
         again = [user("new word", id=earlier.id), user("my own word", id="mine")]
         await storage.rewrite_messages(run, again, remove=["third"])
         assert await found(storage, "word") == ["new word"]

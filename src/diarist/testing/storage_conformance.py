@@ -44,6 +44,7 @@ from diarist.storage import (
     Forgotten,
     Hints,
     Lease,
+    MessageSource,
     NewEvent,
     Observation,
     ObservationLog,
@@ -75,13 +76,19 @@ async def begin(storage: Storage, run_id: str = "", *, of: Thread | None = None,
     return await storage.begin_run(run_id or new_id("run"), of or thread(), **more)
 
 
+async def live(storage: Storage, *said: str | Message, source: MessageSource = "response", **more: Any) -> Run:
+    """Begin a run and store messages in it. A text becomes a user message."""
+    run = await begin(storage, **more)
+    messages = [user(each) if isinstance(each, str) else each for each in said]
+    await storage.append_messages(run, messages, source=source)
+    return run
+
+
 async def committed(storage: Storage, *said: str | Message, of: Thread | None = None) -> list[Message]:
     """Store messages in one committed run, and return them as stored. A text becomes a user message."""
-    run = await begin(storage, of=of)
-    numbers = await storage.append_messages(run, [user(each) if isinstance(each, str) else each for each in said])
+    run = await live(storage, *said, of=of)
     await storage.finish_run(run, "committed")
-    stored = await storage.list_messages(run.thread_id)
-    return [message for message in stored if message.seq in numbers]
+    return [message for message in await storage.list_messages(run.thread_id) if message.run_id == run.id]
 
 
 async def moved(storage: Storage, end: int) -> list[str]:
@@ -163,7 +170,6 @@ TEXTS = [
 ]
 
 KEY = "resource:ada"
-TRIP = Thread(id="trip", resource_id="ada")
 
 VERSIONED = [Resource(id="ada"), WorkingMemory(key=KEY), log(KEY)]
 """Values that are saved by compare-and-set, as they are while nothing is stored."""
@@ -416,6 +422,8 @@ class StorageConformance(Shared):
             await storage.save_log(log(f"thread:{name}"), expected_version=0)
             await storage.save_log(log(f"thread:{name}", generation=1), expected_version=1)
             await storage.append_event(f"thread:{name}", "data-x", {})
+        for key in ("thread:trip", "thread:other", KEY):
+            await storage.save_working_memory(WorkingMemory(key=key, text="kept"))
         kept, gone = [(await storage.list_messages(name))[0].run_id or "" for name in ("other", "trip")]
         assert await storage.delete_thread("trip")
         assert await storage.get_thread("trip") is None
@@ -424,6 +432,7 @@ class StorageConformance(Shared):
         assert await storage.get_log("thread:trip") is None
         assert await storage.list_generations("thread:trip") == []
         assert await storage.list_events("thread:trip") == []
+        assert await storage.get_working_memory("thread:trip") == WorkingMemory(key="thread:trip")
         assert not await storage.delete_thread("trip")
 
         assert await texts(storage, "other") == ["hello"]
@@ -431,6 +440,8 @@ class StorageConformance(Shared):
         assert await storage.get_log("thread:other") is not None
         assert len(await storage.list_generations("thread:other")) == 1
         assert len(await storage.list_events("thread:other")) == 1
+        for key in ("thread:other", KEY):
+            assert (await storage.get_working_memory(key)).text == "kept"
 
     async def test_a_deleted_thread_starts_empty(self, storage: Storage) -> None:
         await committed(storage, "old", "old")
@@ -440,8 +451,7 @@ class StorageConformance(Shared):
         assert [event.seq for event in [await storage.append_event("thread:trip", "data-x", {})]] == [1]
 
     async def test_deleting_a_thread_ends_its_live_run(self, storage: Storage) -> None:
-        run = await begin(storage)  # creates the thread, which other readers cannot see
-        await storage.append_messages(run, [user("hello")])
+        run = await live(storage, "hello")  # creates the thread, which other readers cannot see
         assert await storage.delete_thread("trip")
         assert await storage.get_run(run.id) is None
         with pytest.raises(RunLostError):
@@ -475,8 +485,7 @@ class StorageConformance(Shared):
     async def test_live_run_and_the_thread_it_created_are_its_own_affair(
         self, storage: Storage, second_storage: Storage
     ) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("draft", id="m")])
+        run = await live(storage, user("draft", id="m"))
         for other in (storage, second_storage):
             assert await other.get_thread("trip") is None
             assert (await other.list_threads()).items == []
@@ -494,8 +503,7 @@ class StorageConformance(Shared):
 
     async def test_only_the_newest_rows_of_a_live_run_are_hidden(self, storage: Storage) -> None:
         await committed(storage, "settled")
-        run = await begin(storage)
-        await storage.append_messages(run, [user("draft")])
+        run = await live(storage, "draft")
         assert await texts(storage) == ["settled"]
         assert await texts(storage, run_id="another") == ["settled"]
         assert await texts(storage, run_id=run.id) == ["settled", "draft"]
@@ -504,8 +512,7 @@ class StorageConformance(Shared):
     async def test_rows_of_a_run_that_ended_well_count(
         self, storage: Storage, second_storage: Storage, state: EndState
     ) -> None:
-        run = await begin(storage, of=thread(title="Rome", metadata={"a": 1}))
-        await storage.append_messages(run, [user("hello")], source="input")
+        run = await live(storage, "hello", of=thread(title="Rome", metadata={"a": 1}), source="input")
         await storage.append_messages(run, [user("answer")])
         await storage.finish_run(run, state)
         assert await texts(second_storage) == ["hello", "answer"]
@@ -515,14 +522,15 @@ class StorageConformance(Shared):
         assert await second_storage.get_run(run.id) == replace(run, state=state)
 
     async def test_discarded_run_leaves_nothing(self, storage: Storage) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("secret", id="m")], source="input")
+        run = await live(storage, user("secret", id="m"), source="input")
         await storage.append_event("thread:trip", "data-x", {"secret": 1})
-        await storage.save_log(ObservationLog(key="thread:trip", scope="thread", resource_id="ada"), expected_version=0)
+        await storage.save_log(log(), expected_version=0)
+        await storage.save_working_memory(WorkingMemory(key="thread:trip", text="secret"))
         await storage.finish_run(run, "discarded")
         assert await storage.get_thread("trip") is None
         assert await storage.get_log("thread:trip") is None
         assert await storage.list_events("thread:trip") == []
+        assert await storage.get_working_memory("thread:trip") == WorkingMemory(key="thread:trip")
         assert (await storage.list_threads()).items == []
         assert await texts(storage, run_id=run.id) == []
         found = await storage.get_run(run.id)
@@ -534,8 +542,7 @@ class StorageConformance(Shared):
     async def test_discarded_run_leaves_earlier_runs_alone(self, storage: Storage) -> None:
         await committed(storage, "kept")
         before = await storage.get_thread("trip")
-        run = await begin(storage, of=thread(title="ignored"))
-        await storage.append_messages(run, [user("secret")])
+        run = await live(storage, "secret", of=thread(title="ignored"))
         await storage.finish_run(run, "discarded")
         assert await storage.get_thread("trip") == before
         assert await texts(storage) == ["kept"]
@@ -591,8 +598,7 @@ class StorageConformance(Shared):
         assert await storage.get_run("nobody") is None
 
     async def test_expired_run_is_adopted_with_its_rows(self, storage: Storage, second_storage: Storage) -> None:
-        crashed = await begin(storage, ttl=0)
-        await storage.append_messages(crashed, [user("hello")], source="input")
+        crashed = await live(storage, "hello", ttl=0, source="input")
         await storage.append_messages(crashed, [user("step")])
         run = await begin(second_storage)
         assert await texts(storage) == ["hello", "step"]
@@ -603,8 +609,7 @@ class StorageConformance(Shared):
     @pytest.mark.parametrize("adopted", [True, False])
     async def test_interrupted_guarded_run_keeps_only_its_input(self, storage: Storage, adopted: bool) -> None:
         await committed(storage, "earlier")
-        crashed = await begin(storage, ttl=-1, guarded=True)
-        await storage.append_messages(crashed, [user("hello", id="in")], source="input")
+        crashed = await live(storage, user("hello", id="in"), ttl=-1, guarded=True, source="input")
         await storage.append_messages(crashed, [user("unjudged")])
         await storage.rewrite_messages(crashed, [user("hello again", id="in")])
         if adopted:
@@ -632,8 +637,7 @@ class StorageConformance(Shared):
             await storage.heartbeat(run)
 
     async def test_a_run_that_lost_its_thread_writes_nothing(self, storage: Storage, second_storage: Storage) -> None:
-        slow = await begin(storage, ttl=0)
-        await storage.append_messages(slow, [user("before", id="m")])
+        slow = await live(storage, user("before", id="m"), ttl=0)
         await begin(second_storage)
         await _may_not_write(storage, slow)
         await storage.finish_run(slow, "interrupted")  # which it is
@@ -643,19 +647,17 @@ class StorageConformance(Shared):
     async def test_a_stale_token_writes_nothing(
         self, storage: Storage, change: dict[Literal["token", "id"], int]
     ) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("before", id="m")])
+        run = await live(storage, user("before", id="m"))
         await _may_not_write(storage, replace(run, **change))  # pyright: ignore[reportArgumentType]
         with pytest.raises(RunLostError):
             await storage.finish_run(replace(run, token=99), "interrupted")
         await storage.finish_run(run, "committed")
         assert await texts(storage) == ["before"]
 
-    @pytest.mark.parametrize("state", ["committed", "discarded", "interrupted"])
+    @pytest.mark.parametrize("state", ENDS)
     async def test_a_run_ends_once(self, storage: Storage, state: EndState) -> None:
         await storage.create_thread(thread())
-        run = await begin(storage)
-        await storage.append_messages(run, [user("hello", id="m")])
+        run = await live(storage, user("hello", id="m"))
         await storage.finish_run(run, state)
         await storage.finish_run(run, state)
         for other in ENDS:
@@ -669,7 +671,7 @@ class StorageConformance(Shared):
         assert await texts(storage) == ([] if state == "discarded" else ["hello"])
         assert await storage.get_run(run.id) == replace(run, state=state)
 
-    @pytest.mark.parametrize("state", ["committed", "discarded", "interrupted"])
+    @pytest.mark.parametrize("state", ENDS)
     async def test_the_last_messages_are_stored_with_the_end(self, storage: Storage, state: EndState) -> None:
         await storage.create_thread(thread())
         run = await begin(storage, guarded=True)
@@ -682,8 +684,7 @@ class StorageConformance(Shared):
             assert numbers(await storage.list_messages("trip", after=first[0])) == last
 
     async def test_no_end_without_its_last_messages(self, storage: Storage) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("hello", id="m")])
+        run = await live(storage, user("hello", id="m"))
         with pytest.raises(ConflictError, match="same id"):
             await storage.finish_run(run, "committed", messages=[user("and", id="n"), user("again", id="m")])
         assert await storage.get_run(run.id) == run  # the run is live
@@ -718,15 +719,13 @@ class StorageConformance(Shared):
 
     async def test_message_id_is_unique_within_its_thread(self, storage: Storage) -> None:
         await committed(storage, "before")
-        run = await begin(storage)
-        await storage.append_messages(run, [user("one", id="m")])
+        run = await live(storage, user("one", id="m"))
         for batch in ([user("two", id="m")], [user("x", id="n"), user("y", id="n")]):
             with pytest.raises(ConflictError, match=batch[0].id):
                 await storage.append_messages(run, [user("new"), *batch])
         assert await texts(storage, run_id=run.id) == ["before", "one"]  # all or none
         assert (await storage.append_messages(run, [user("three")]))[0] > 2
-        other = await begin(storage, of=thread("other"))
-        await storage.append_messages(other, [user("one", id="m")])
+        await live(storage, user("one", id="m"), of=thread("other"))
 
     async def test_windows(self, storage: Storage) -> None:
         await committed(storage, *"abcdefg")
@@ -744,8 +743,7 @@ class StorageConformance(Shared):
 
     async def test_limit_counts_visible_rows_only(self, storage: Storage) -> None:
         await committed(storage, "a", "b")
-        run = await begin(storage)
-        await storage.append_messages(run, [user("hidden")])
+        await live(storage, "hidden")
         assert await texts(storage, newest_first=True, limit=2) == ["b", "a"]
 
     async def test_concurrent_appends_keep_all_rows(self, storage: Storage, second_storage: Storage) -> None:
@@ -793,8 +791,7 @@ class StorageConformance(Shared):
         foreign = await storage.get_run("foreign")
         assert foreign is not None
         await storage.append_messages(foreign, [user("draft", id="draft")])
-        run = await begin(storage)
-        await storage.append_messages(run, [user("mine", id="mine")])
+        run = await live(storage, user("mine", id="mine"))
         for wrong in ("draft", "nowhere"):
             with pytest.raises(NotFoundError, match=wrong):
                 await storage.rewrite_messages(run, [user("x", id="mine"), user("x", id=wrong)])
@@ -805,8 +802,7 @@ class StorageConformance(Shared):
 
     async def test_a_visible_row_is_repaired_in_its_place(self, storage: Storage, second_storage: Storage) -> None:
         (earlier,) = await committed(storage, "earlier")
-        run = await begin(storage)
-        await storage.append_messages(run, [user("mine", id="mine")])
+        run = await live(storage, user("mine", id="mine"))
         await storage.rewrite_messages(run, [user("repaired", id=earlier.id), user("my own", id="mine")])
         (found,) = await second_storage.list_messages("trip")
         assert (found.text, found.seq, found.run_id) == ("repaired", earlier.seq, earlier.run_id)
@@ -956,7 +952,8 @@ class StorageConformance(Shared):
         a, b = await committed(storage, "a", "b")
         gaps = [Forgotten(2, b.id, "user"), Forgotten(1, "y", "assistant", 1), Forgotten(1, "x", "tool")]
         await storage.note_forgotten("trip", gaps)
-        await storage.note_forgotten("trip", [Forgotten(7, "x", "user"), Forgotten(0, "w", "user")])
+        later = [Forgotten(7, "x", "user"), Forgotten(0, "w", "user"), Forgotten(7, "w", "user")]
+        await storage.note_forgotten("trip", later)
         await storage.delete_messages("trip", [b.id])
         expected = [Forgotten(0, "w", "user"), gaps[2], gaps[1], gaps[0]]
         assert await second_storage.list_forgotten("trip") == expected
@@ -991,8 +988,7 @@ class StorageConformance(Shared):
         assert await storage.list_messages("trip") == expected
 
     async def test_what_a_live_run_sends_along_is_its_own(self, storage: Storage) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("a", id="a", sent=SentBlock(text="note"))])
+        run = await live(storage, user("a", id="a", sent=SentBlock(text="note")))
         assert await storage.rewrite_sent("trip", {"a": None}) == 0
         (row,) = await storage.list_messages("trip", run_id=run.id)
         assert row.sent == SentBlock(text="note")
@@ -1008,8 +1004,7 @@ class StorageConformance(Shared):
             part_tokens=tuple(range(len(ALL_PARTS))),
             sent=SentBlock(text="<today>Tuesday</today>", tokens=7, made_from={"date": "2026-01-20"}),
         )
-        run = await begin(storage)
-        await storage.append_messages(run, [message])
+        run = await live(storage, message)
         await storage.finish_run(run, "committed")
         [found] = await storage.list_messages("trip")
         assert found == replace(message, thread_id="trip", resource_id="ada", run_id=run.id, seq=1)
@@ -1088,8 +1083,7 @@ class StorageConformance(Shared):
     async def test_messages_are_copied_in_and_out(self, storage: Storage) -> None:
         part = ToolPart(call_id="1", name="f", args={"a": [1]})
         message = Message(role="assistant", parts=[part], metadata={"tags": ["a"]})
-        run = await begin(storage)
-        await storage.append_messages(run, [message])
+        run = await live(storage, message)
         part.args["a"].append("in")
         message.metadata["tags"].append("in")
         message.parts.append(TextPart(text="in"))
@@ -1163,13 +1157,11 @@ class StorageConformance(Shared):
         names = ["", "ada", "bob", "resource:x", "z", "\uffee", "\U0001f600"]
         assert (await storage.list_resources()).items == names
         found: list[str] = []
-        cursor: str | None = None
-        while True:
+        cursor = None
+        while not found or cursor is not None:
             page = await storage.list_resources(limit=3, cursor=cursor)
             found += page.items
             cursor = page.cursor
-            if cursor is None:
-                break
         assert found == names
         assert (await storage.list_resources(limit=len(names))).cursor is None
 
@@ -1180,29 +1172,11 @@ class StorageConformance(Shared):
             with pytest.raises(InputError, match="cursor"):
                 await storage.list_resources(cursor=cursor)
 
-    # -- working memory: deleted with its thread
-
     async def test_working_memories_of_a_thread_and_a_resource_are_two(self, storage: Storage) -> None:
         await storage.save_working_memory(WorkingMemory(key="resource:x", text="of the resource"))
         await storage.save_working_memory(WorkingMemory(key="thread:x", text="of the thread"))
         assert (await storage.get_working_memory("resource:x")).text == "of the resource"
         assert (await storage.get_working_memory("thread:x")).text == "of the thread"
-
-    async def test_deleting_a_thread_removes_its_working_memory_alone(self, storage: Storage) -> None:
-        await storage.create_thread(TRIP)
-        for key in ("thread:trip", "thread:other", KEY):
-            await storage.save_working_memory(WorkingMemory(key=key, text="kept"))
-        await storage.delete_thread("trip")
-        assert await storage.get_working_memory("thread:trip") == WorkingMemory(key="thread:trip")
-        assert (await storage.get_working_memory("thread:other")).text == "kept"
-        assert (await storage.get_working_memory(KEY)).text == "kept"
-
-    async def test_discarding_the_run_that_made_the_thread_removes_its_working_memory(self, storage: Storage) -> None:
-        run = await storage.begin_run("run", TRIP)
-        await storage.append_messages(run, [Message.user("hello")], source="input")
-        await storage.save_working_memory(WorkingMemory(key="thread:trip", text="gone"))
-        await storage.finish_run(run, "discarded")
-        assert await storage.get_working_memory("thread:trip") == WorkingMemory(key="thread:trip")
 
     # -- observation logs: one value per key, saved by compare-and-set
 
@@ -1239,8 +1213,7 @@ class StorageConformance(Shared):
         assert asked == [saved, None]
 
     async def test_a_log_comes_with_what_a_live_run_has_said(self, storage: Storage) -> None:
-        run = await begin(storage)
-        await storage.append_messages(run, [user("here")])
+        run = await live(storage, "here")
         for run_id, said in (("other", []), (run.id, ["here"])):
             _, rows = await storage.log_and_messages("thread:trip", "trip", lambda _: [(0, None)], run_id=run_id)
             assert [row.text for row in rows] == said

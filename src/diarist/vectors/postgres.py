@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import orjson
 
 from diarist.checks import whole
-from diarist.databases.base import Connection, Schema
+from diarist.databases.base import Connection, OnDatabase, Schema, reads, writes
 from diarist.databases.postgres import PostgresDatabase
 from diarist.exceptions import ConfigError, NotFoundError, StorageError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, VectorHit, VectorRecord, VectorStore
@@ -138,233 +138,6 @@ async def _create(connection: Connection) -> None:
 SCHEMA = Schema(name="vectors", version=1, create=_create)
 
 
-class PgVectorStore(VectorStore):
-    """Vectors in a PostgreSQL database, which any number of processes and machines may share.
-
-    The server needs the extension ``vector`` (pgvector), version 0.8 or newer. If the database does not have it, it is
-    created in the schema ``public`` at first use, which requires the privilege to do so.
-
-    Args:
-        url, schema, pool_size, busy_timeout, statement_timeout: As for ``PostgresStorage``; the database may be the
-            same. Building an index has no limit.
-        index: Kind of search for new indexes: approximate with ``HNSW()`` or ``IVFFlat()``, or exact with None. An
-            existing index keeps its kind until ``rebuild_index``, and a warning is logged; ``ef_search`` and ``probes``
-            apply to queries at once.
-
-    Raises ConfigError for other kinds of URL, or an invalid ``index``. Needs the extra ``postgres``.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        schema: str | None = None,
-        index: HNSW | IVFFlat | None = HNSW(),
-        pool_size: int = 10,
-        busy_timeout: float = 30.0,
-        statement_timeout: float = 30.0,
-    ) -> None:
-        if index is not None and not isinstance(cast(Any, index), HNSW | IVFFlat):
-            raise ConfigError(f"index must be HNSW(...), IVFFlat(...) or None, not {index!r}")
-        self._database = PostgresDatabase(
-            url,
-            SCHEMA,
-            schema=schema,
-            pool_size=pool_size,
-            busy_timeout=busy_timeout,
-            statement_timeout=statement_timeout,
-        )
-        self._kind: Kind = index
-
-    @property
-    def location(self) -> str:
-        return self._database.location
-
-    async def create_index(
-        self, name: str, *, dimension: int, metric: Metric = "cosine", partition_by: str | None = None
-    ) -> None:
-        settings = check_settings(name, dimension, metric, partition_by)
-        check_fits(self._kind, settings)
-
-        async def create(connection: Connection) -> tuple[Settings, list[str]]:
-            made = await connection.execute(
-                "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by, type)"
-                " VALUES (:name, :dimension, :metric, :partition_by, :type) ON CONFLICT DO NOTHING",
-                name=name,
-                type="vector" if dimension <= _MOST_SINGLE else "halfvec",
-                **settings._asdict(),
-            )
-            index = await _find_index(connection, name)
-            if made:
-                await connection.execute(
-                    f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
-                    f" metadata jsonb NOT NULL, embedding {index.vector_type} NOT NULL)"
-                )
-                await connection.execute(f"CREATE INDEX ON {index.table} (partition)")
-                await _create_search(connection, index, self._kind)
-            return index.settings, [built for _, built in await _searches(connection, index)]
-
-        found, searches = await self._database.write(create)
-        check_same(name, found, settings)
-        if self._kind is not None and searches != [as_built(self._kind)]:
-            logger.warning(
-                "index %r of %s is searched by %s, not by %s: rebuild_index(%r) changes that",
-                name,
-                self.location,
-                ", ".join(searches) or "looking through all of it",
-                as_built(self._kind),
-                name,
-            )
-
-    async def rebuild_index(self, name: str) -> None:
-        """Rebuild the approximate index from the stored vectors, as the store's ``index`` says. Blocks writers.
-
-        Use it to change the kind or the options of an index, or to remove the index. ``IVFFlat`` computes its lists
-        when it is built, so it finds little until it is rebuilt with some thousand vectors; rebuild it again after
-        strong growth. Other kinds need no regular rebuilding.
-
-        Raises NotFoundError, StorageError; ConfigError if pgvector does not support such an index.
-        """
-
-        async def rebuild(connection: Connection) -> None:
-            connection.lift_time_limit()
-            await connection.first(  # one rebuild at a time
-                "SELECT number FROM diarist_vector_indexes WHERE name = :name FOR UPDATE", name=name
-            )
-            index = await _find_index(connection, name)
-            check_fits(self._kind, index.settings)
-            old = await _searches(connection, index)  # the old ones serve queries until the new one is ready
-            await _create_search(connection, index, self._kind)
-            for found, _ in old:
-                await connection.execute(f"DROP INDEX {found}")
-
-        await self._database.write(rebuild)
-
-    async def upsert(
-        self,
-        index: str,
-        ids: Sequence[str],
-        vectors: Sequence[Sequence[float]],
-        metadata: Sequence[Metadata] | None = None,
-    ) -> None:
-        async def upsert(connection: Connection) -> None:
-            found = await _find_index(connection, index)
-            rows = [
-                {
-                    "id": row.id,
-                    "part": row.partition,
-                    "metadata": orjson.dumps(row.metadata).decode(),
-                    "vector": _as_text(row.vector),
-                }
-                for row in check_rows(index, found.settings, ids, vectors, metadata)
-            ]
-            rows.sort(key=lambda row: row["id"])  # all transactions lock rows in the same order
-            await connection.execute_many(
-                f"INSERT INTO {found.table} (id, partition, metadata, embedding) VALUES (:id, :part,"
-                f" CAST(CAST(:metadata AS text) AS jsonb), CAST(CAST(:vector AS text) AS {found.vector_type}))"
-                " ON CONFLICT (id) DO UPDATE SET partition = excluded.partition, metadata = excluded.metadata,"
-                " embedding = excluded.embedding",
-                rows,
-            )
-
-        await self._database.write(upsert)
-
-    async def query(
-        self,
-        index: str,
-        vector: Sequence[float],
-        *,
-        top_k: int = 10,
-        filter: Filter | None = None,
-        threshold: float | None = None,
-    ) -> list[VectorHit]:
-        node = check_query(top_k, filter)
-
-        async def query(connection: Connection) -> list[VectorHit]:
-            found = await _find_index(connection, index)
-            values: dict[str, Any] = {"vector": _as_text(check_vector(index, found.settings, vector)), "most": top_k}
-            # These settings apply to this transaction. With a selective filter, the search continues until enough
-            # vectors match.
-            match self._kind:
-                case HNSW(ef_search=candidates):
-                    await connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(candidates, top_k))}")
-                    await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-                case IVFFlat(probes=probes):
-                    await connection.execute(f"SET LOCAL ivfflat.probes = {probes}")
-                    await connection.execute("SET LOCAL ivfflat.iterative_scan = relaxed_order")
-                case None:
-                    # Ignore an approximate index that another object created: this store's search is exact.
-                    await connection.execute("SET LOCAL enable_indexscan = off")
-            rows = await connection.fetch(
-                f"SELECT id, CAST({found.score} AS float8), metadata::text FROM {found.table}"
-                f" WHERE {_conditions(found, node, values)} ORDER BY {found.distance} LIMIT :most",
-                **values,
-            )
-            hits = [VectorHit(id=id, score=score, metadata=orjson.loads(metadata)) for id, score, metadata in rows]
-            return sorted(hits, key=lambda hit: -hit.score)
-
-        hits = await self._database.read(query)
-        return [hit for hit in hits if threshold is None or hit.score >= threshold]
-
-    async def get(self, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
-        async def get(connection: Connection) -> dict[str, VectorRecord]:
-            found = await _find_index(connection, index)
-            rows = await connection.fetch(
-                f"SELECT id, embedding::text, metadata::text FROM {found.table} WHERE id {{any ids}}", ids=list(ids)
-            )
-            return {
-                id: VectorRecord(id=id, vector=orjson.loads(vector), metadata=orjson.loads(metadata))
-                for id, vector, metadata in rows
-            }
-
-        return await self._database.read(get)
-
-    async def delete(self, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None) -> int:
-        node = check_delete(ids, filter)
-
-        async def delete(connection: Connection) -> int:
-            found = await _find_index(connection, index)
-            values: dict[str, Any] = {} if node is not None else {"ids": list(ids or ())}
-            condition = "id {any ids}" if node is None else _conditions(found, node, values)
-            return await connection.execute(f"DELETE FROM {found.table} WHERE {condition}", **values)
-
-        return await self._database.write(delete)
-
-    async def describe(self, name: str) -> IndexInfo | None:
-        async def describe(connection: Connection) -> IndexInfo:
-            found = await _find_index(connection, name)
-            count = await connection.value(f"SELECT count(*) FROM {found.table}")
-            return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
-
-        try:
-            return await self._database.read(describe)
-        except NotFoundError:
-            return None
-
-    async def list_indexes(self) -> list[str]:
-        async def list_indexes(connection: Connection) -> list[str]:
-            return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
-
-        return await self._database.read(list_indexes)
-
-    async def delete_index(self, name: str) -> bool:
-        async def delete(connection: Connection) -> bool:
-            number = await connection.value(
-                "DELETE FROM diarist_vector_indexes WHERE name = :name RETURNING number", name=name
-            )
-            if number is not None:
-                await connection.execute(f"DROP TABLE diarist_vectors_{number}")
-            return number is not None
-
-        return await self._database.write(delete)
-
-    async def purge(self) -> tuple[str, ...]:
-        return await self._database.erase()
-
-    async def close(self) -> None:
-        await self._database.close()
-
-
 # --- transactions ------------------------------------------------------------------------------------------
 
 _OPERATORS: dict[Metric, tuple[str, str, str]] = {
@@ -457,6 +230,74 @@ def _as_text(numbers: Sequence[float]) -> str:
     return f"[{','.join(map(repr, numbers))}]"
 
 
+async def _upsert(
+    connection: Connection,
+    index: str,
+    ids: Sequence[str],
+    vectors: Sequence[Sequence[float]],
+    metadata: Sequence[Metadata] | None = None,
+) -> None:
+    found = await _find_index(connection, index)
+    rows = [
+        {
+            "id": row.id,
+            "part": row.partition,
+            "metadata": orjson.dumps(row.metadata).decode(),
+            "vector": _as_text(row.vector),
+        }
+        for row in check_rows(index, found.settings, ids, vectors, metadata)
+    ]
+    rows.sort(key=lambda row: row["id"])  # all transactions lock rows in the same order
+    await connection.execute_many(
+        f"INSERT INTO {found.table} (id, partition, metadata, embedding) VALUES (:id, :part,"
+        f" CAST(CAST(:metadata AS text) AS jsonb), CAST(CAST(:vector AS text) AS {found.vector_type}))"
+        " ON CONFLICT (id) DO UPDATE SET partition = excluded.partition, metadata = excluded.metadata,"
+        " embedding = excluded.embedding",
+        rows,
+    )
+
+
+async def _get(connection: Connection, index: str, ids: Sequence[str]) -> dict[str, VectorRecord]:
+    found = await _find_index(connection, index)
+    rows = await connection.fetch(
+        f"SELECT id, embedding::text, metadata::text FROM {found.table} WHERE id {{any ids}}", ids=list(ids)
+    )
+    return {
+        id: VectorRecord(id=id, vector=orjson.loads(vector), metadata=orjson.loads(metadata))
+        for id, vector, metadata in rows
+    }
+
+
+async def _delete(
+    connection: Connection, index: str, *, ids: Sequence[str] | None = None, filter: Filter | None = None
+) -> int:
+    node = check_delete(ids, filter)
+    found = await _find_index(connection, index)
+    values: dict[str, Any] = {} if node is not None else {"ids": list(ids or ())}
+    condition = "id {any ids}" if node is None else _conditions(found, node, values)
+    return await connection.execute(f"DELETE FROM {found.table} WHERE {condition}", **values)
+
+
+async def _describe(connection: Connection, name: str) -> IndexInfo | None:
+    try:
+        found = await _find_index(connection, name)
+    except NotFoundError:
+        return None
+    count = await connection.value(f"SELECT count(*) FROM {found.table}")
+    return IndexInfo(name=name, dimension=found.settings.dimension, metric=found.settings.metric, count=count)
+
+
+async def _list_indexes(connection: Connection) -> list[str]:
+    return sorted(row[0] for row in await connection.fetch("SELECT name FROM diarist_vector_indexes"))
+
+
+async def _delete_index(connection: Connection, name: str) -> bool:
+    number = await connection.value("DELETE FROM diarist_vector_indexes WHERE name = :name RETURNING number", name=name)
+    if number is not None:
+        await connection.execute(f"DROP TABLE diarist_vectors_{number}")
+    return number is not None
+
+
 # --- filters -----------------------------------------------------------------------------------------------
 
 _SIGNS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
@@ -494,3 +335,154 @@ def _named(value: str, values: dict[str, Any]) -> str:
     name = f"value_{len(values)}"
     values[name] = value
     return f":{name}"
+
+
+# --- the store ---------------------------------------------------------------------------------------------
+
+
+class _Transactions(OnDatabase):
+    """The methods of a store that are one transaction each."""
+
+    upsert = writes(_upsert)
+    get = reads(_get)
+    delete = writes(_delete)
+    describe = reads(_describe)
+    list_indexes = reads(_list_indexes)
+    delete_index = writes(_delete_index)
+
+
+class PgVectorStore(_Transactions, VectorStore):
+    """Vectors in a PostgreSQL database, which any number of processes and machines may share.
+
+    The server needs the extension ``vector`` (pgvector), version 0.8 or newer. If the database does not have it, it is
+    created in the schema ``public`` at first use, which requires the privilege to do so.
+
+    Args:
+        url, schema, pool_size, busy_timeout, statement_timeout: As for ``PostgresStorage``; the database may be the
+            same. Building an index has no limit.
+        index: Kind of search for new indexes: approximate with ``HNSW()`` or ``IVFFlat()``, or exact with None. An
+            existing index keeps its kind until ``rebuild_index``, and a warning is logged; ``ef_search`` and ``probes``
+            apply to queries at once.
+
+    Raises ConfigError for other kinds of URL, or an invalid ``index``. Needs the extra ``postgres``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        index: HNSW | IVFFlat | None = HNSW(),
+        pool_size: int = 10,
+        busy_timeout: float = 30.0,
+        statement_timeout: float = 30.0,
+    ) -> None:
+        if index is not None and not isinstance(cast(Any, index), HNSW | IVFFlat):
+            raise ConfigError(f"index must be HNSW(...), IVFFlat(...) or None, not {index!r}")
+        database = PostgresDatabase(
+            url,
+            SCHEMA,
+            schema=schema,
+            pool_size=pool_size,
+            busy_timeout=busy_timeout,
+            statement_timeout=statement_timeout,
+        )
+        super().__init__(database)
+        self._kind: Kind = index
+
+    async def create_index(
+        self, name: str, *, dimension: int, metric: Metric = "cosine", partition_by: str | None = None
+    ) -> None:
+        settings = check_settings(name, dimension, metric, partition_by)
+        check_fits(self._kind, settings)
+
+        async def create(connection: Connection) -> tuple[Settings, list[str]]:
+            made = await connection.execute(
+                "INSERT INTO diarist_vector_indexes (name, dimension, metric, partition_by, type)"
+                " VALUES (:name, :dimension, :metric, :partition_by, :type) ON CONFLICT DO NOTHING",
+                name=name,
+                type="vector" if dimension <= _MOST_SINGLE else "halfvec",
+                **settings._asdict(),
+            )
+            index = await _find_index(connection, name)
+            if made:
+                await connection.execute(
+                    f'CREATE TABLE {index.table} (id text COLLATE "C" PRIMARY KEY, partition text COLLATE "C" NOT NULL,'
+                    f" metadata jsonb NOT NULL, embedding {index.vector_type} NOT NULL)"
+                )
+                await connection.execute(f"CREATE INDEX ON {index.table} (partition)")
+                await _create_search(connection, index, self._kind)
+            return index.settings, [built for _, built in await _searches(connection, index)]
+
+        found, searches = await self.database.write(create)
+        check_same(name, found, settings)
+        if self._kind is not None and searches != [as_built(self._kind)]:
+            logger.warning(
+                "index %r of %s is searched by %s, not by %s: rebuild_index(%r) changes that",
+                name,
+                self.location,
+                ", ".join(searches) or "looking through all of it",
+                as_built(self._kind),
+                name,
+            )
+
+    async def rebuild_index(self, name: str) -> None:
+        """Rebuild the approximate index from the stored vectors, as the store's ``index`` says. Blocks writers.
+
+        Use it to change the kind or the options of an index, or to remove the index. ``IVFFlat`` computes its lists
+        when it is built, so it finds little until it is rebuilt with some thousand vectors; rebuild it again after
+        strong growth. Other kinds need no regular rebuilding.
+
+        Raises NotFoundError, StorageError; ConfigError if pgvector does not support such an index.
+        """
+
+        async def rebuild(connection: Connection) -> None:
+            connection.lift_time_limit()
+            await connection.first(  # one rebuild at a time
+                "SELECT number FROM diarist_vector_indexes WHERE name = :name FOR UPDATE", name=name
+            )
+            index = await _find_index(connection, name)
+            check_fits(self._kind, index.settings)
+            old = await _searches(connection, index)  # the old ones serve queries until the new one is ready
+            await _create_search(connection, index, self._kind)
+            for found, _ in old:
+                await connection.execute(f"DROP INDEX {found}")
+
+        await self.database.write(rebuild)
+
+    async def query(
+        self,
+        index: str,
+        vector: Sequence[float],
+        *,
+        top_k: int = 10,
+        filter: Filter | None = None,
+        threshold: float | None = None,
+    ) -> list[VectorHit]:
+        node = check_query(top_k, filter)
+
+        async def query(connection: Connection) -> list[VectorHit]:
+            found = await _find_index(connection, index)
+            values: dict[str, Any] = {"vector": _as_text(check_vector(index, found.settings, vector)), "most": top_k}
+            # These settings apply to this transaction. With a selective filter, the search continues until enough
+            # vectors match.
+            match self._kind:
+                case HNSW(ef_search=candidates):
+                    await connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(candidates, top_k))}")
+                    await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+                case IVFFlat(probes=probes):
+                    await connection.execute(f"SET LOCAL ivfflat.probes = {probes}")
+                    await connection.execute("SET LOCAL ivfflat.iterative_scan = relaxed_order")
+                case None:
+                    # Ignore an approximate index that another object created: this store's search is exact.
+                    await connection.execute("SET LOCAL enable_indexscan = off")
+            rows = await connection.fetch(
+                f"SELECT id, CAST({found.score} AS float8), metadata::text FROM {found.table}"
+                f" WHERE {_conditions(found, node, values)} ORDER BY {found.distance} LIMIT :most",
+                **values,
+            )
+            hits = [VectorHit(id=id, score=score, metadata=orjson.loads(metadata)) for id, score, metadata in rows]
+            return sorted(hits, key=lambda hit: -hit.score)
+
+        hits = await self.database.read(query)
+        return [hit for hit in hits if threshold is None or hit.score >= threshold]

@@ -231,7 +231,9 @@ class TestFailures:
         assert [chunk.type for chunk in chunks] == ["data-recall-failed"]
         await memory.settled()
 
-    async def test_a_store_that_hangs_costs_the_turn_its_timeout_at_most(self) -> None:
+    async def test_a_store_that_hangs_costs_the_turn_its_timeout_at_most(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         import asyncio
 
         class Hanging(InMemoryVectorStore):
@@ -241,7 +243,9 @@ class TestFailures:
 
         config = SemanticRecallConfig(timeout=0.01)
         memory = memory_with(TopicEmbedder(), vector=Hanging(), semantic_recall=config)
-        assert "Rome?" in await say(memory, "Rome?", thread="one")
+        with caplog.at_level(logging.WARNING, "diarist"):
+            assert "Rome?" in await say(memory, "Rome?", thread="one")
+        assert "timeout of 0.01 s" in caplog.text
 
     async def test_vectors_of_another_length_are_an_error_at_the_start(self) -> None:
         memory = memory_with(Wrong())

@@ -126,7 +126,7 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
         raise_if_away(result)
         if isinstance(result, Exception):
             break
-        log, rows = await diary.logs.read_with_rows(job.thread_id, job.resource_id, run_id)
+        log = result.log
     if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 

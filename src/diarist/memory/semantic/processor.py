@@ -91,12 +91,14 @@ class SemanticRecallProcessor(Processor[Any]):
     async def _recall(
         self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[MessageKey]
     ) -> list[Recalled]:
+        limit = asyncio.timeout(config.timeout)
         try:
-            async with asyncio.timeout(config.timeout):
+            async with limit:
                 found = await inner_cancel_as_error(self._found(config, context, question, known))
         except Exception as error:  # any error of the user's store or embedder
-            logger.warning("semantic recall failed in run %s: %r", context.run_id, error)
-            context.writer.custom(DataChunk("data-recall-failed", {"error": repr(error)}))
+            reason = f"it took longer than its timeout of {config.timeout:g} s" if limit.expired() else repr(error)
+            logger.warning("semantic recall failed in run %s: %s", context.run_id, reason)
+            context.writer.custom(DataChunk("data-recall-failed", {"error": reason}))
             return []
         if found:
             messages = [{"thread": one.found.thread_id, "message": one.found.id} for one in found]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from diarist.storage.codec import MessageRow
-from diarist.storage.mongodb.client import Db, Document, literal
+from diarist.storage.mongodb.client import Db, Document, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, THREADS, present
 from diarist.storage.records import COUNTS, Run, RunState, path_to
@@ -40,6 +42,12 @@ def carry_out(db: Db, doc: Document) -> None:
             db[MESSAGES].delete_many({"id": {"$in": job["remove"]}, "run": job["run"], **older})
             mark_removal(db, f"thread:{doc['_id']}", f"resource:{doc['resource_id']}")
         db[THREADS].update_one({"_id": doc["_id"], "epoch": doc["epoch"]}, {"$pull": {"jobs": {"rev": job["rev"]}}})
+
+
+def with_job(run: Run, **job: Any) -> Document:
+    """Return the changes of the thread's document that add a pending change of messages with the next revision."""
+    new = merged({**literals({"run": run.id, "rows": [], "remove": [], **job}), "rev": raised("rev")})
+    return {"rev": raised("rev"), "jobs": appended("jobs", new)}
 
 
 def visible(doc: Document, own: str | None = None) -> Document:

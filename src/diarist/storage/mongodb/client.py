@@ -30,6 +30,7 @@ from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
+from diarist.storage.codec import ttl_micros
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,9 +186,9 @@ def literals(values: Mapping[str, Any]) -> Document:
     return {name: literal(value) for name, value in values.items()}
 
 
-def after(ttl: int) -> Document:
-    """Return the expression for the time ``ttl`` microseconds from now."""
-    return {"$add": [NOW, literal(ttl)]}
+def after(ttl: float) -> Document:
+    """Return the expression for the time ``ttl`` seconds from now. Raises InputError for an invalid duration."""
+    return {"$add": [NOW, literal(ttl_micros(ttl))]}
 
 
 def raised(name: str) -> Document:

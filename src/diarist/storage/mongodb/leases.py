@@ -7,14 +7,16 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
+from diarist.checks import checked
 from diarist.storage.mongodb.client import NOW, Db, after, literal, raised
 from diarist.storage.records import Lease
 
 _NAME = "diarist_leases"
 
 
-def acquire_lease(db: Db, name: str, owner: str, ttl: int) -> Lease | None:
-    """Acquire a lease; ``ttl`` is in microseconds, as in the functions below."""
+def acquire_lease(db: Db, name: str, owner: str, *, ttl: float) -> Lease | None:
+    checked(name, "the name of a lease")
+    checked(owner, "the owner of a lease")
     free = {"_id": name, "$or": [{"owner": owner}, {"$expr": {"$lte": ["$expires_at", NOW]}}]}
     claim = [{"$set": {"owner": literal(owner), "token": raised("token"), "expires_at": after(ttl)}}]
     found = db[_NAME].find_one_and_update(free, claim, return_document=ReturnDocument.AFTER)
@@ -28,7 +30,7 @@ def acquire_lease(db: Db, name: str, owner: str, ttl: int) -> Lease | None:
     return Lease(name=name, owner=owner, token=1)
 
 
-def renew_lease(db: Db, lease: Lease, ttl: int) -> bool:
+def renew_lease(db: Db, lease: Lease, *, ttl: float) -> bool:
     return db[_NAME].update_one(_held(lease), [{"$set": {"expires_at": after(ttl)}}]).matched_count == 1
 
 

@@ -31,7 +31,7 @@ MARK_LASTS = timedelta(days=1)
 IsStored = Callable[[Db, RowRef], bool]
 
 
-def get_log(db: Db, key: str, after: int) -> ObservationLog | None:
+def get_log(db: Db, key: str, *, after: int = 0) -> ObservationLog | None:
     found = db[HEADS].find_one({"_id": key, "version": {"$gt": after}})
     return None if found is None else decode_log(found["body"], key)
 
@@ -73,7 +73,7 @@ def list_generations(db: Db, key: str) -> list[ObservationLog]:
     return [decode_log(row["body"], key) for row in rows]
 
 
-def rewrite_generation(db: Db, log: ObservationLog, expected: ObservationLog) -> bool:
+def rewrite_generation(db: Db, log: ObservationLog, *, expected: ObservationLog) -> bool:
     head = db[HEADS].find_one({"_id": log.key, "version": {"$gt": 0}})
     if head is None:
         return False

@@ -16,9 +16,10 @@ from bson import ObjectId
 from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
+from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import MessageRow, decode_message, lost_run
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
 from diarist.storage.mongodb.changes import (
     REWRITTEN,
     carry_out,
@@ -28,15 +29,25 @@ from diarist.storage.mongodb.changes import (
     moves,
     superseded,
     visible,
+    with_job,
 )
-from diarist.storage.mongodb.client import Db, Document, appended, literal, literals, merged, raised
+from diarist.storage.mongodb.client import Db, Document, literal
+from diarist.storage.mongodb.events import append_event
 from diarist.storage.mongodb.logs import get_log, mark_removal, save_log
 from diarist.storage.mongodb.runs import end_run, get_run, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most
 from diarist.storage.records import EndState, Forgotten, ObservationLog, RowRef, Run, Superseded
 
 
-def append_messages(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
+def append_messages(db: Db, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()) -> list[int]:
+    """Append messages, then events; a crash in between loses the events."""
+    numbers = _append_rows(db, run, rows)
+    for event in added:
+        append_event(db, *event)
+    return numbers
+
+
+def _append_rows(db: Db, run: Run, rows: Sequence[MessageRow]) -> list[int]:
     raise_counter: Document = {"$inc": {"last_seq": len(rows)}}
     doc = db[THREADS].find_one_and_update(live_in(run), raise_counter, return_document=ReturnDocument.AFTER)
     if doc is None:
@@ -83,19 +94,20 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 ) from error
 
 
-def finish_run(db: Db, run: Run, state: EndState, rows: Sequence[MessageRow]) -> tuple[list[int], bool]:
-    """Return the numbers of the rows, and True if the run had not ended before."""
-    numbers = append_messages(db, run, rows) if rows else []
-    return numbers, end_run(db, run, state)
+def finish_run(
+    db: Db, run: Run, state: EndState, rows: Sequence[MessageRow], added: Sequence[EncodedEvent]
+) -> list[int]:
+    numbers = _append_rows(db, run, rows) if rows else []
+    if end_run(db, run, state) and state != "discarded":
+        for event in added:
+            append_event(db, *event)
+    return numbers
 
 
 def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
-    doc = current(db, run.thread_id)
-    live = doc["live"] if doc is not None else None
-    if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
-        raise lost_run(run, get_run(db, run.id))
+    doc = _thread_of(db, run)
     named = [*(row.id for row in rows), *remove]
-    own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(live)})
+    own = _ids(db, {"epoch": doc["epoch"], "run": run.id, "id": {"$in": named}, **kept_of(doc["live"])})
     changeable = own | _ids(db, {"id": {"$in": named}, **visible(doc)})
     wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
     if wrong:
@@ -104,47 +116,44 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
             "own, and remove messages of its own"
         )
     changed = [{"id": row.id, **{name: getattr(row, name) for name in REWRITTEN}} for row in rows]
-    job = merged({**literals({"run": run.id, "rows": changed, "remove": list(remove)}), "rev": raised("rev")})
-    told = db[THREADS].find_one_and_update(
-        live_in(run),
-        [{"$set": {"rev": raised("rev"), "jobs": appended("jobs", job)}}],
-        return_document=ReturnDocument.AFTER,
-    )
-    if told is None:
-        raise lost_run(run, get_run(db, run.id))
-    carry_out(db, told)
+    _change(db, run, with_job(run, rows=changed, remove=list(remove)))
 
 
-def set_branch(db: Db, run: Run, end: int, logs: Sequence[tuple[ObservationLog, ObservationLog]]) -> list[str]:
+def set_branch(db: Db, run: Run, end: int, *, logs: Sequence[tuple[ObservationLog, ObservationLog]] = ()) -> list[str]:
     """Save the logs first, then move the messages. If another process saves a log in between, raise ConflictError: the
     caller repeats the call, which then finds the messages at their places."""
-    doc = current(db, run.thread_id)
-    live = doc["live"] if doc is not None else None
-    if doc is None or live is None or (live["id"], live["token"]) != (run.id, run.token):
-        raise lost_run(run, get_run(db, run.id))
+    doc = _thread_of(db, run)
     found, moved, gone = moves(db, doc, end)
     if not found:
         raise NotFoundError(f"thread {run.thread_id!r} has no message with the number {end}")
     _require_versions(db, [read for read, _ in logs])
     saved = [save_log(db, log, read.version, (), is_stored) if log is not read else read for read, log in logs]
     if moved["supersede"] or moved["activate"]:
-        job = merged({**literals({"run": run.id, "rows": [], "remove": [], **moved}), "rev": raised("rev")})
         earlier: Document = {"$ifNull": ["$live.earlier", literal(end_of_branch(db, doc))]}
-        told = db[THREADS].find_one_and_update(
-            live_in(run),
-            [{"$set": {"rev": raised("rev"), "jobs": appended("jobs", job), "live.earlier": earlier}}],
-            return_document=ReturnDocument.AFTER,
-        )
-        if told is None:
-            raise lost_run(run, get_run(db, run.id))
-        carry_out(db, told)
+        _change(db, run, {**with_job(run, **moved), "live.earlier": earlier})
     _require_versions(db, saved)
     return gone
 
 
+def _thread_of(db: Db, run: Run) -> Document:
+    """Return the document of the run's thread. Raises RunLostError unless the run is live."""
+    doc = current(db, run.thread_id)
+    if doc is None or doc["live"] is None or (doc["live"]["id"], doc["live"]["token"]) != (run.id, run.token):
+        raise lost_run(run, get_run(db, run.id))
+    return doc
+
+
+def _change(db: Db, run: Run, changes: Document) -> None:
+    """Change the document of the run's thread, and carry out its jobs. Raises RunLostError unless the run is live."""
+    doc = db[THREADS].find_one_and_update(live_in(run), [{"$set": changes}], return_document=ReturnDocument.AFTER)
+    if doc is None:
+        raise lost_run(run, get_run(db, run.id))
+    carry_out(db, doc)
+
+
 def _require_versions(db: Db, logs: Sequence[ObservationLog]) -> None:
     for log in logs:
-        stored = get_log(db, log.key, 0)
+        stored = get_log(db, log.key)
         if (stored.version if stored is not None else 0) != log.version:
             raise ConflictError(f"log {log.key!r} no longer has version {log.version}")
 
@@ -165,8 +174,17 @@ def list_superseded(db: Db, thread_id: str) -> list[Superseded]:
 
 
 def list_messages(
-    db: Db, thread_id: str, after: int | None, before: int | None, limit: int, newest_first: bool, run_id: str | None
+    db: Db,
+    thread_id: str,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    limit: int | None = None,
+    newest_first: bool = False,
+    run_id: str | None = None,
 ) -> list[Message]:
+    limit = check_limit(limit)
+    check_place(after=after, before=before)
     doc = current(db, thread_id)
     if doc is None or not limit:
         return []
@@ -178,7 +196,7 @@ def list_messages(
     return [_message(row, doc) for row in found]
 
 
-def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) -> set[str]:
+def existing_ids(db: Db, thread_id: str, ids: Sequence[str], *, forgotten: bool = False) -> set[str]:
     doc = current(db, thread_id)
     if doc is None:
         return set()
@@ -189,13 +207,15 @@ def existing_ids(db: Db, thread_id: str, ids: Sequence[str], forgotten: bool) ->
     return found
 
 
-def note_forgotten(db: Db, thread_id: str, rows: Sequence[Forgotten]) -> None:
+def note_forgotten(db: Db, thread_id: str, messages: Sequence[Forgotten]) -> None:
+    for message in messages:
+        checked(message.id, "a message id")
     doc = current(db, thread_id)
     if doc is None:
         return
-    for row in {row.id: row for row in rows}.values():
+    for message in messages:
         with suppress(DuplicateKeyError):
-            db[FORGOTTEN].insert_one({"epoch": doc["epoch"], **row._asdict()})
+            db[FORGOTTEN].insert_one({"epoch": doc["epoch"], **message._asdict()})
 
 
 def list_forgotten(db: Db, thread_id: str) -> list[Forgotten]:

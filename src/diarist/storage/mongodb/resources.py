@@ -6,9 +6,11 @@ from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
+from diarist.checks import check_limit, checked
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import (
     OF_RESOURCE,
+    after_resource,
     decode_resource,
     decode_working_memory,
     encode_resource,
@@ -23,8 +25,9 @@ _BEHIND = OF_RESOURCE[:-1] + chr(ord(OF_RESOURCE[-1]) + 1)
 _RESOURCES, _MEMORIES = "diarist_resources", "diarist_working_memories"
 
 
-def list_resources(db: Db, limit: int, after: str | None) -> Page[str]:
+def list_resources(db: Db, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
     """Return a page of resource ids, merged from one page of each of the three collections."""
+    limit, after = check_limit(limit, least=1), after_resource(cursor)
     ids: set[str] = set()
     for collection, prefix in ((_RESOURCES, ""), (_MEMORIES, OF_RESOURCE), (HEADS, OF_RESOURCE)):
         beyond = {"$gte": prefix} if after is None else {"$gt": prefix + after}
@@ -40,6 +43,7 @@ def get_resource(db: Db, resource_id: str) -> Resource:
 
 
 def save_resource(db: Db, resource: Resource) -> Resource:
+    checked(resource.id, "a resource id")
     body = encode_resource(resource)
     if not _save(db, _RESOURCES, resource.id, resource.version, body):
         raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
@@ -52,6 +56,7 @@ def get_working_memory(db: Db, key: str) -> WorkingMemory:
 
 
 def save_working_memory(db: Db, memory: WorkingMemory) -> WorkingMemory:
+    checked(memory.key, "the key of a working memory")
     body = encode_working_memory(memory)
     if not _save(db, _MEMORIES, memory.key, memory.version, body):
         raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
+from diarist.checks import checked
 from diarist.exceptions import ConflictError, ThreadBusyError
-from diarist.storage.codec import lost_run, require_resource, require_state
-from diarist.storage.mongodb.changes import carry_out, kept_of, restored_branch
+from diarist.storage.codec import check_thread, lost_run, require_resource, require_state
+from diarist.storage.mongodb.changes import carry_out, kept_of, restored_branch, with_job
 from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
@@ -20,8 +21,10 @@ NEW = "new"
 """State of a run that has reserved its id and is not live yet."""
 
 
-def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> Run:
-    """Begin a run; ``ttl`` is in microseconds, as in the functions below."""
+def begin_run(db: Db, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False) -> Run:
+    check_thread(thread)
+    checked(run_id, "a run id")
+    expires_at = after(ttl)
     while True:
         doc = present(db, thread.id)
         if doc is not None:
@@ -39,7 +42,7 @@ def begin_run(db: Db, run_id: str, thread: Thread, ttl: int, guarded: bool) -> R
             db[RUNS].insert_one({"_id": run_id, **reserved, "state": NEW})
         except DuplicateKeyError as error:
             raise _taken(run_id) from error
-        live = {**literals({"id": run_id, "guarded": guarded, "batches": []}), "expires_at": after(ttl)}
+        live = {**literals({"id": run_id, "guarded": guarded, "batches": []}), "expires_at": expires_at}
         if doc is None:
             began = _make(db, thread, live)
         else:
@@ -65,7 +68,7 @@ def _make(db: Db, thread: Thread, live: Document) -> Document | None:
     return db[THREADS].find_one({"_id": thread.id, "live.id": live["id"]["$literal"]})
 
 
-def heartbeat(db: Db, run: Run, ttl: int) -> None:
+def heartbeat(db: Db, run: Run, *, ttl: float = 60.0) -> None:
     if not db[THREADS].update_one(live_in(run), [{"$set": {"live.expires_at": after(ttl)}}]).matched_count:
         raise lost_run(run, get_run(db, run.id))
 
@@ -93,8 +96,7 @@ def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
         changed = {"$cond": [since, "$live.expires_at", "$updated_at"]} if also else NOW
         changes |= {"created_by": literal(None), "updated_at": changed}
     if (moved := restored_branch(db, run, state)) is not None:
-        job = {**literals({"run": run.id, "rows": [], "remove": [], **moved}), "rev": raised("rev")}
-        changes |= {"rev": raised("rev"), "jobs": appended("jobs", merged(job))}
+        changes |= with_job(run, **moved)
     doc = db[THREADS].find_one_and_update(
         {**live_in(run), **also}, [{"$set": changes}], return_document=ReturnDocument.AFTER
     )

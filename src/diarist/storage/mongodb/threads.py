@@ -16,7 +16,7 @@ from bson import ObjectId
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from diarist.checks import LARGEST
+from diarist.checks import LARGEST, check_limit, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
 from diarist.storage.codec import (
@@ -65,14 +65,20 @@ def insert_thread(db: Db, thread: Thread, more: Mapping[str, Any]) -> bool:
     return True
 
 
-def get_thread(db: Db, thread_id: str, hidden: bool) -> Thread | None:
+def get_thread(db: Db, thread_id: str, *, hidden: bool = False) -> Thread | None:
     doc = db[THREADS].find_one({"_id": thread_id, **(_ALL if hidden else _VISIBLE)})
     return None if doc is None else _thread(doc)
 
 
 def update_thread(
-    db: Db, thread_id: str, title: str | None, metadata: Mapping[str, Json] | None, expected_title: str | None
+    db: Db,
+    thread_id: str,
+    *,
+    title: str | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    expected_title: str | None = None,
 ) -> Thread:
+    checked("" if title is None else title, f"the title of thread {thread_id!r}")
     while True:
         doc = _existing(db, thread_id)
         row = changed_thread(_row(doc), title, metadata, expected_title)
@@ -88,13 +94,15 @@ def update_thread(
 
 def list_threads(
     db: Db,
-    resource_id: str | None,
-    metadata: Mapping[str, Json] | None,
-    limit: int,
-    cursor: str | None,
-    newest_first: bool,
-    hidden: bool,
+    *,
+    resource_id: str | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+    newest_first: bool = True,
+    hidden: bool = False,
 ) -> Page[Thread]:
+    limit = check_limit(limit, least=1)
     order, beyond = (-1, "$lt") if newest_first else (1, "$gt")
     wanted: Document = dict(_ALL if hidden else _VISIBLE)
     if resource_id is not None:

@@ -69,11 +69,6 @@ async def list_superseded(connection: Connection, thread_id: str) -> list[Supers
 async def delete_superseded(connection: Connection, thread_id: str, ids: list[str]) -> int:
     """Delete superseded messages, and join the branches that continue them, or active messages with these ids, to the
     message before. Call it before the active messages are deleted. The thread must be locked."""
-    if (
-        await connection.value("SELECT 1 FROM diarist_superseded WHERE thread_id = :thread LIMIT 1", thread=thread_id)
-        is None
-    ):
-        return 0
     named = "thread_id = :thread AND id {any ids}"
     found = list(
         await connection.fetch(f"SELECT seq, parent FROM diarist_superseded WHERE {named}", thread=thread_id, ids=ids)

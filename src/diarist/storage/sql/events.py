@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from diarist.checks import check_limit
 from diarist.databases.base import Connection
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
-
-EncodedEvent = tuple[str, str, str, int]
-"""Arguments of ``append_event``: key, type, data as JSON, and the number of events to keep."""
-
 
 _NUMBER = (
     "INSERT INTO diarist_event_logs (key, last_seq) VALUES (:key, 1)"
@@ -44,13 +41,13 @@ async def append_event(connection: Connection, key: str, type: str, data: str, k
     return Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at))
 
 
-async def list_events(connection: Connection, key: str, after: int, limit: int) -> list[Event]:
+async def list_events(connection: Connection, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
     rows = await connection.fetch(
         "SELECT seq, type, data, created_at FROM diarist_events WHERE key = :key AND seq > :after"
         " ORDER BY seq LIMIT :most",
         key=key,
         after=after,
-        most=limit,
+        most=check_limit(limit),
     )
     return [
         Event(key=key, seq=seq, type=type, data=from_json(data), created_at=at_micros(created_at))

@@ -118,7 +118,7 @@ async def list_generations(connection: Connection, key: str) -> list[Observation
     return [decode_log(row[0], key) for row in rows]
 
 
-async def rewrite_generation(connection: Connection, log: ObservationLog, expected: ObservationLog) -> bool:
+async def rewrite_generation(connection: Connection, log: ObservationLog, *, expected: ObservationLog) -> bool:
     past = "key = :key AND generation = :generation"
     stored = await connection.value(
         f"SELECT body FROM diarist_log_history WHERE {past} {{for update}}", key=log.key, generation=log.generation

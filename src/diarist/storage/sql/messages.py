@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diarist.byte_cache import ByteCache
-from diarist.checks import LARGEST
+from diarist.checks import LARGEST, check_limit, check_place, checked
 from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import MessageRow, decode_message, lost_run
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
 from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog, Run
 from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch
-from diarist.storage.sql.events import EncodedEvent, append_event
+from diarist.storage.sql.events import append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
 from diarist.storage.sql.row_cache import KnownRows, size_of
 from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live
@@ -96,8 +96,7 @@ async def finish_run(
     return numbers
 
 
-async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> bool:
-    """Replace and delete rows. Returns True if rows of ended runs changed: readers may have cached these."""
+async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[MessageRow], remove: Sequence[str]) -> None:
     await lock_thread(connection, run.thread_id)
     await require_live(connection, run)
     place: dict[str, Any] = {"thread_id": run.thread_id, "run_id": run.id}
@@ -119,17 +118,16 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
         )
         if not removed:
             raise _unchangeable(run, message_id)
-    return bool(seqs)
 
 
-async def note_forgotten(connection: Connection, thread_id: str, rows: Sequence[Forgotten]) -> None:
-    if await lock_thread(connection, thread_id) is None:
-        return
-    known = {row.id for row in await list_forgotten(connection, thread_id)}
-    if new := {row.id: row for row in rows if row.id not in known}:
+async def note_forgotten(connection: Connection, thread_id: str, messages: Sequence[Forgotten]) -> None:
+    for message in messages:
+        checked(message.id, "a message id")
+    if messages and await lock_thread(connection, thread_id) is not None:
         await connection.execute_many(
-            "INSERT INTO diarist_forgotten (thread_id, id, seq, rank, role) VALUES (:thread, :id, :seq, :rank, :role)",
-            [{"thread": thread_id, **row._asdict()} for row in new.values()],
+            "INSERT INTO diarist_forgotten (thread_id, id, seq, rank, role) VALUES (:thread, :id, :seq, :rank, :role)"
+            " ON CONFLICT DO NOTHING",
+            [{"thread": thread_id, **message._asdict()} for message in messages],
         )
 
 
@@ -192,7 +190,7 @@ def _unchangeable(run: Run, message_id: str) -> NotFoundError:
 
 
 async def find_existing_ids(
-    connection: Connection, thread_id: str, ids: Sequence[str], forgotten: bool = False
+    connection: Connection, thread_id: str, ids: Sequence[str], *, forgotten: bool = False
 ) -> set[str]:
     if not ids:
         return set()
@@ -224,12 +222,15 @@ async def list_forgotten(connection: Connection, thread_id: str) -> list[Forgott
 async def list_messages(
     connection: Connection,
     thread_id: str,
-    after: int | None,
-    before: int | None,
-    limit: int,
-    newest_first: bool,
-    run_id: str | None,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    limit: int | None = None,
+    newest_first: bool = False,
+    run_id: str | None = None,
 ) -> list[Message]:
+    most = check_limit(limit)
+    check_place(after=after, before=before)
     thread = await connection.first("SELECT resource_id FROM diarist_threads WHERE id = :thread", thread=thread_id)
     if thread is None:
         return []
@@ -238,7 +239,7 @@ async def list_messages(
         thread=thread_id,
         after=0 if after is None else after,
         before=LARGEST if before is None else before,
-        most=limit,
+        most=most,
         own=run_id,
     )
     return [decode_message(MessageRow(*row[1:]), thread_id=thread_id, resource_id=thread[0]) for row in rows]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from diarist.checks import check_limit, checked
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import (
     OF_RESOURCE,
+    after_resource,
     decode_resource,
     decode_working_memory,
     encode_resource,
@@ -23,7 +25,8 @@ SELECT id FROM (
 """
 
 
-async def list_resources(connection: Connection, limit: int, after: str | None) -> Page[str]:
+async def list_resources(connection: Connection, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+    limit, after = check_limit(limit, least=1), after_resource(cursor)
     rows = await connection.fetch(
         _LIST if after is not None else _LIST.replace("WHERE id > :after ", ""),
         start=len(OF_RESOURCE) + 1,
@@ -41,6 +44,7 @@ async def get_resource(connection: Connection, resource_id: str) -> Resource:
 
 
 async def save_resource(connection: Connection, resource: Resource) -> Resource:
+    checked(resource.id, "a resource id")
     body = encode_resource(resource)
     if not await _save(connection, "diarist_resources", "id", resource.id, resource.version, body):
         raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
@@ -53,6 +57,7 @@ async def get_working_memory(connection: Connection, key: str) -> WorkingMemory:
 
 
 async def save_working_memory(connection: Connection, memory: WorkingMemory) -> WorkingMemory:
+    checked(memory.key, "the key of a working memory")
     body = encode_working_memory(memory)
     if not await _save(connection, "diarist_working_memories", "key", memory.key, memory.version, body):
         raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")

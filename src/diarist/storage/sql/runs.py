@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from diarist.checks import checked
 from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, NotFoundError, ThreadBusyError
-from diarist.storage.codec import lost_run, require_resource, require_state
+from diarist.storage.codec import check_thread, lost_run, require_resource, require_state, ttl_micros
 from diarist.storage.records import EndState, Run, Thread
 from diarist.storage.sql.branches import move_branch
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
@@ -17,8 +18,11 @@ _COLUMNS = "id, thread_id, resource_id, state, token, guarded"
 _MINE = "id = :run AND token = :token AND thread_id = :thread AND state = 'live'"
 
 
-async def begin_run(connection: Connection, run_id: str, thread: Thread, ttl: int, guarded: bool) -> Run:
-    """Begin a run; ``ttl`` is in microseconds."""
+async def begin_run(
+    connection: Connection, run_id: str, thread: Thread, *, ttl: float = 60.0, guarded: bool = False
+) -> Run:
+    check_thread(thread)
+    checked(run_id, "a run id")
     resource_id = await lock_thread(connection, thread.id)
     if resource_id is None:
         await insert_thread(connection, thread, created_by=run_id)
@@ -56,14 +60,15 @@ async def begin_run(connection: Connection, run_id: str, thread: Thread, ttl: in
         resource=thread.resource_id,
         token=token,
         guarded=guarded,
-        ttl=ttl,
+        ttl=ttl_micros(ttl),
     )
     return run
 
 
-async def heartbeat(connection: Connection, run: Run, ttl: int) -> None:
+async def heartbeat(connection: Connection, run: Run, *, ttl: float = 60.0) -> None:
     statement = f"UPDATE diarist_runs SET expires_at = {{now}} + :ttl WHERE {_MINE}"
-    if not await connection.execute(statement, run=run.id, token=run.token, thread=run.thread_id, ttl=ttl):
+    values = {"run": run.id, "token": run.token, "thread": run.thread_id, "ttl": ttl_micros(ttl)}
+    if not await connection.execute(statement, **values):
         raise lost_run(run, await get_run(connection, run.id))
 
 

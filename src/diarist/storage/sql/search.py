@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from diarist.checks import LARGEST
 from diarist.databases.base import Connection, Row
@@ -140,18 +140,6 @@ def _mark(kind: Literal["thread", "resource"], id: str) -> str:
 # --- searching ---------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Sort key of a message: its position, then a number derived from its thread."""
-
-    position: int
-    tie: int
-
-
-def decode_place(cursor: str | None) -> Place:
-    """Return the place at which a page begins; None means the newest message. Raises InputError."""
-    return Place(LARGEST, 0) if cursor is None else Place(*decode_cursor(cursor, "search_messages", int, int))
-
-
 # Selects messages of the resource. The table of terms contains only visible messages.
 _VISIBLE = (
     f"SELECT s.position, s.tie, s.thread_id, {_MESSAGE} FROM {{rows}} s"
@@ -191,17 +179,21 @@ async def search_messages(
     resource_id: str,
     thread_id: str | None,
     limit: int,
-    after: Place,
+    cursor: str | None,
     complete: bool,
 ) -> Page[Hit] | None:
-    """Return the page that begins after ``after``; with ``complete``, None if there are messages to index first."""
+    """Return a page of hits; with ``complete``, None if there are messages to index first."""
+    # The sort key of a message: its position, then a number derived from its thread.
+    position, tie = (LARGEST, 0) if cursor is None else decode_cursor(cursor, "search_messages", int, int)
+    if complete and await find_unindexed_threads(connection, resource_id, thread_id):
+        return None
     marked = [_mark("resource", resource_id) if thread_id is None else _mark("thread", thread_id), *terms]
     values: dict[str, Any] = {
         "resource": resource_id,
         "thread": thread_id,
         "owner": _hash63(resource_id),
-        "position": after.position,
-        "tie": after.tie,
+        "position": position,
+        "tie": tie,
         "most": limit + 1,
     }
     found: Sequence[Row] = []
@@ -216,9 +208,6 @@ async def search_messages(
             found = await connection.fetch(_AMONG_NEWEST.replace("{of thread}", of_thread), **values)
         if len(found) <= limit:
             found = await connection.fetch(_BY_TERMS.replace("{of thread}", of_thread), **values)
-    # After the query: if a change took messages out of the index before it, they are still missing now.
-    if complete and await find_unindexed_threads(connection, resource_id, thread_id):
-        return None
     hits: list[Hit] = []
     for _, _, thread, *columns in found[:limit]:
         message = decode_message(MessageRow(*columns), thread_id=thread, resource_id=resource_id)

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from diarist.checks import check_limit, checked
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
@@ -76,7 +77,7 @@ async def insert_thread(connection: Connection, thread: Thread, *, created_by: s
     await _index_metadata(connection, thread.id, values["metadata"])
 
 
-async def get_thread(connection: Connection, thread_id: str, hidden: bool) -> Thread | None:
+async def get_thread(connection: Connection, thread_id: str, *, hidden: bool = False) -> Thread | None:
     row = await connection.first(f"{_ALL} AND t.id = :thread" if hidden else _GET, thread=thread_id)
     return None if row is None else decode_thread(ThreadRow(*row))
 
@@ -84,10 +85,12 @@ async def get_thread(connection: Connection, thread_id: str, hidden: bool) -> Th
 async def update_thread(
     connection: Connection,
     thread_id: str,
-    title: str | None,
-    metadata: Mapping[str, Json] | None,
-    expected_title: str | None,
+    *,
+    title: str | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    expected_title: str | None = None,
 ) -> Thread:
+    checked("" if title is None else title, f"the title of thread {thread_id!r}")
     await lock_thread(connection, thread_id)
     row = changed_thread(await _existing(connection, thread_id), title, metadata, expected_title)
     if metadata:
@@ -104,13 +107,15 @@ async def update_thread(
 
 async def list_threads(
     connection: Connection,
-    resource_id: str | None,
-    metadata: Mapping[str, Json] | None,
-    limit: int,
-    cursor: str | None,
-    newest_first: bool,
-    hidden: bool,
+    *,
+    resource_id: str | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+    newest_first: bool = True,
+    hidden: bool = False,
 ) -> Page[Thread]:
+    limit = check_limit(limit, least=1)
     order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
     query, values = _ALL if hidden else _VISIBLE, dict[str, Any](most=limit + 1)
     if resource_id is not None:
