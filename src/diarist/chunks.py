@@ -84,7 +84,8 @@ class ToolInputDeltaPayload:
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallPayload:
-    """``args_error`` is set, and ``args`` empty, when the model's arguments cannot be used."""
+    """``args`` is empty when the model's arguments cannot be used; ``args_error`` then says why, unless ``hold_output``
+    held the call."""
 
     tool_call_id: str
     tool_name: str

@@ -58,9 +58,10 @@ class MemoryOptions:
 
 
 class CancelSignal:
-    """Signal to cancel runs: pass it to a call as ``cancel=``, then call ``cancel()`` from any thread.
+    """Signal to cancel runs: pass it to a call as ``cancel=``, then call ``cancel()``.
 
-    A signal passed to several calls ends them all; if ``cancel()`` was called before, a call ends at once.
+    ``cancel()`` works from any thread and from a signal handler. A signal passed to several calls ends them all; if
+    ``cancel()`` was called before, a call ends at once.
 
     Attributes:
         cancelled: True after ``cancel()``. A sync tool can check it between two pieces of work.
@@ -78,10 +79,7 @@ class CancelSignal:
             return
         self.cancelled, self.reason = True, reason
         for scope, loop in list(self._scopes.items()):
-            if loop is running_loop():
-                self._end(scope)
-            else:
-                loop.call_soon_threadsafe(self._end, scope)
+            loop.call_soon_threadsafe(self._end, scope)  # also wakes the loop if a signal handler interrupted its wait
 
     @asynccontextmanager
     async def scope(self) -> AsyncGenerator[None]:

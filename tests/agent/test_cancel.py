@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, AgentResult, CancelSignal, Memory, Message, ObservationalMemoryConfig, Processor, Tool
-from diarist.chunks import AbortChunk
+from diarist.chunks import AbortChunk, ErrorChunk
 from diarist.exceptions import DiaristError, ProcessorError
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputArgs
@@ -260,6 +263,24 @@ async def test_a_signal_given_before_the_call() -> None:
     await asyncio.sleep(0)  # and nothing of it is left to come
 
 
+async def test_a_signal_while_a_hook_judges_the_error() -> None:
+    stage, signal = Stage(), CancelSignal()
+
+    class Judge(Processor[Any]):
+        async def process_output_stream(self, args: Any) -> Any:
+            if isinstance(args.part, ErrorChunk):
+                await stage.hang()
+            return args.part
+
+    agent = Agent(model=ScriptedModel(ValueError("broken")), output_processors=[Judge()])
+    run = asyncio.create_task(agent.generate("hi", cancel=signal))
+    await stage.begun.wait()
+    signal.cancel()
+    with pytest.raises(ValueError, match="broken"):
+        await run
+    assert stage.stopped
+
+
 async def test_a_signal_after_the_run_changes_nothing() -> None:
     signal = CancelSignal()
     result = await Agent(model=ScriptedModel("ok")).generate("hi", cancel=signal)
@@ -343,6 +364,30 @@ def test_a_signal_from_another_thread() -> None:
     thread.start()
     result = Agent(model=ScriptedModel(answer)).generate_sync("hi", cancel=signal)
     thread.join()
+    assert result.stopped_by == "cancelled"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_signal_from_a_signal_handler() -> None:
+    cancel, begun = CancelSignal(), threading.Event()
+
+    async def answer(request: ModelRequest) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def terminate() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: cancel.cancel("by a signal handler"))
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    try:
+        result = asyncio.run(Agent(model=ScriptedModel(answer)).generate("hi", cancel=cancel))
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
     assert result.stopped_by == "cancelled"
 
 

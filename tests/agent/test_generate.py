@@ -300,6 +300,7 @@ def test_impossible_options_of_an_agent_are_refused() -> None:
         ({"memory": Memory}, "memory must be a Memory\\(...\\), not <class"),
         ({"memory": True}, "memory must be a Memory\\(...\\), not True"),
         ({"instructions": 5}, "Agent: instructions must be a text or a list of texts, not 5"),
+        ({"processors": UnicodeNormalizer}, r"list of processors, such as \[UnicodeNormalizer\(\)\], not a class"),
         ({"tools": "add"}, "tools must be a list of functions and Tools, or a dictionary by name, not 'add'"),
     ]
     for options, says in wrong:

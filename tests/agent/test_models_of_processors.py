@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, Self
 
 import pytest
 
 from diarist import Agent, AgentResult, Processor, Usage, tool
-from diarist.chunks import Finish
+from diarist.chunks import Chunk, Finish
 from diarist.models import Model
+from diarist.models.base import ModelRequest
 from diarist.processors import (
     LanguageDetector,
     ModerationProcessor,
@@ -168,3 +170,31 @@ async def test_a_processor_of_ones_own_is_closed_once(closed: list[str]) -> None
     async with Agent(model=ScriptedModel(name="own"), input_processors=[holds], output_processors=[holds]):
         pass
     assert sorted(closed) == ["holds", "own"]
+
+
+class Pieces:
+    """The chunks of an answer, in an iterator that is no generator."""
+
+    def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        return await anext(self._chunks)
+
+
+class Iterating(ScriptedModel):
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        return Pieces(super().stream(request))
+
+
+async def test_the_stream_of_a_model_may_be_any_iterator() -> None:
+    fine = Iterating(json.dumps({"scores": dict.fromkeys(CATEGORIES, 0), "reason": ""}))
+    convert = StructuredOutput({"type": "object"}, model=Iterating('{"a": 1}'))
+    agent = Agent(
+        model=Iterating("ok"), input_processors=[ModerationProcessor(model=fine)], output_processors=[convert]
+    )
+    result = await agent.generate("hi")
+    assert (result.text, result.tripwire) == ("ok", None)

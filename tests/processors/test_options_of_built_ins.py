@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,10 +13,14 @@ from diarist.processors import (
     CostGuard,
     EnsureFinalResponse,
     ProviderHistoryCompat,
+    RegexFilter,
     ResponseCache,
     StreamErrorRetry,
     TokenLimiter,
 )
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (TokenLimiter, {"limit": "100"}, "TokenLimiter: limit must be a number, not '100'"),
@@ -44,3 +48,20 @@ def test_an_option_of_the_wrong_type_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         make(**options)
+
+
+class PerTenant(RegexFilter):
+    """A guardrail of a user, with attributes of its own."""
+
+    tenant: str
+    price: Decimal | None = None
+
+    def __init__(self, tenant: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.tenant = tenant
+
+
+def test_only_the_inherited_options_of_a_subclass_are_checked() -> None:
+    assert PerTenant("acme", strategy="block").tenant == "acme"
+    with pytest.raises(ConfigError, match="PerTenant: strategy must be one of 'block', 'redact', 'warn', not 'hide'"):
+        PerTenant("acme", strategy="hide")

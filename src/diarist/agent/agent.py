@@ -122,7 +122,7 @@ class Agent(Generic[DepsT]):
             own["max_processor_retries"] = max_processor_retries
         check_options({**own, "model_settings": self._model_settings})
         self._defaults = merge_options(own, {} if default_options is None else default_options)
-        static = [name for name in _LISTS if not callable(self._defaults.get(name))]
+        static = [name for name in _LISTS if not callable(it := self._defaults.get(name)) or isinstance(it, type)]
         own_parts = leaves([part for name in static for part in check(name, _processors(name, self._defaults))])
         self._own = list({id(part): part for part in own_parts}.values())
         self._live: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}

@@ -373,11 +373,12 @@ class AgentRun:
         chunk = ErrorChunk(payload=ErrorPayload(error=message_of(error), kind=kind))
         cancelled: BaseException | None = None
         try:
-            passed = await self.pipeline.open_stream().feed(chunk)
+            async with self.context.cancel.scope():
+                passed = await self.pipeline.open_stream().feed(chunk)
             if found := next((part for part in passed if isinstance(part, ErrorChunk)), None):
                 self._last_chunk = found
                 return None
-        except (DiaristError, ProcessorAbort) as failed:
+        except (DiaristError, ProcessorAbort, RunCancelled) as failed:
             if by := getattr(failed, "processor_id", ""):
                 withheld_by = f"processor {by!r}"
         except asyncio.CancelledError as broken:

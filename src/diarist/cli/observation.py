@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
 from diarist.cli.databases import storage_at
@@ -22,7 +21,7 @@ from diarist.memory.observational.events import OBSERVATION_END
 from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Message
 from diarist.models import cost
-from diarist.models.base import Model, ModelRequest
+from diarist.models.base import Model, ModelRequest, open_stream
 from diarist.storage import InMemoryStorage, ObservationLog
 from diarist.tokens import default_counter
 
@@ -53,11 +52,9 @@ class MeteredModel(Model):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         self._work.calls += 1
-        # Closing this generator must close the model's generator, which cancels the call.
-        chunks = cast("AsyncGenerator[Chunk]", self._model.stream(request))
         said, finished = "", False
         try:
-            async with aclosing(chunks):
+            async with open_stream(self._model, request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, ModelFinish):
                         self._work.usage += chunk.payload.usage

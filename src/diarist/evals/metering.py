@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import cast
 
 from diarist.chunks import Chunk, ModelFinish, TextDelta, Usage
 from diarist.exceptions import DiaristError, InputError
 from diarist.messages import Json
 from diarist.models import cost
-from diarist.models.base import Model, ModelRequest
+from diarist.models.base import Model, ModelRequest, open_stream
 from diarist.tokens import default_counter
 
 
@@ -129,10 +128,8 @@ class MeteredModel(Model):
         if (mine := _current.get()) is not None:
             mine.calls += 1
         said, usage = "", None
-        # Closing this generator must close the model's generator, which cancels the call.
-        chunks = cast("AsyncGenerator[Chunk]", self._model.stream(request))
         try:
-            async with aclosing(chunks):
+            async with open_stream(self._model, request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, ModelFinish):
                         usage = chunk.payload.usage

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -144,6 +145,17 @@ class Model(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
+
+
+@asynccontextmanager
+async def open_stream(model: Model, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Chunk]]:
+    """Call the model once and yield its stream. The end of the block closes the stream, which cancels the call."""
+    stream = model.stream(request)
+    try:
+        yield stream
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Json], str | None]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any, Literal, TypeAlias, cast
 import orjson
 
 from diarist.checks import function
-from diarist.chunks import Chunk, ModelFinish, TextDelta
+from diarist.chunks import ModelFinish, TextDelta
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
-from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema
+from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, open_stream
 from diarist.models.resolve import resolve
 from diarist.processors.base import returned
 from diarist.run_context import count_usage
@@ -46,8 +45,7 @@ async def answer_of(model: Model, messages: list[PromptMessage], output: OutputS
     request = ModelRequest(prompt=Prompt(messages=messages), settings=ModelSettings(temperature=0.0), output=output)
     answer = ""
     with span(f"{doing} {model.id}", **{"gen_ai.request.model": model.name}) as current:
-        # Every model's stream is an async generator; closing it cancels the call.
-        async with aclosing(cast("AsyncGenerator[Chunk]", model.stream(request))) as stream:
+        async with open_stream(model, request) as stream:
             async for chunk in stream:
                 if isinstance(chunk, TextDelta):
                     answer += chunk.payload.text

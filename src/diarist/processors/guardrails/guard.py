@@ -36,7 +36,11 @@ Where = Literal["input", "output", "tool-result"]
 
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
-_types_of = cache(get_type_hints)
+
+@cache
+def _types_of(guard: type[Guard]) -> dict[str, Any]:
+    """Return the types of a guardrail's options. The own annotations of a user's subclass may name unknown types."""
+    return get_type_hints(next(kind for kind in guard.__mro__ if kind.__module__.startswith("diarist.")))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, cast
 
 from diarist.chunks import ModelFinish, TextDelta, Usage
 from diarist.exceptions import BadRequestError, ContentFilterError, ModelAPIError, ModelError
@@ -21,14 +19,9 @@ from diarist.memory.observational.roles.answer_checks import (
 )
 from diarist.memory.observational.roles.parsing import parse_notes
 from diarist.messages import FilePart, Prompt, PromptMessage, PromptPart, TextPart
-from diarist.models.base import Model, ModelRequest, ModelSettings
+from diarist.models.base import Model, ModelRequest, ModelSettings, open_stream
 from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.tokens import TokenCounter, default_counter
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from diarist.chunks import Chunk
 
 MAX_OUTPUT_TOKENS = 100_000
 
@@ -167,9 +160,7 @@ async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) 
     text, checked, broken_off, at_limit = "", 0, False, False
     compared, copied = len(source) < LEAST_SOURCE, False
     usage: Usage | None = None
-    # Closing the iterator cancels the call; every model's stream is an async generator.
-    stream = cast("AsyncGenerator[Chunk]", model.stream(request))
-    async with aclosing(stream):
+    async with open_stream(model, request) as stream:
         async for chunk in stream:
             if isinstance(chunk, ModelFinish):
                 usage = chunk.payload.usage
