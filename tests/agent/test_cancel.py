@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import threading
@@ -378,7 +377,7 @@ def test_a_signal_from_a_signal_handler() -> None:
 
     def terminate() -> None:
         begun.wait()
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)  # only this thread's wait must end
 
     before = signal.signal(signal.SIGUSR1, lambda *_: cancel.cancel("by a signal handler"))
     thread = threading.Thread(target=terminate)
