@@ -368,18 +368,24 @@ def test_a_signal_from_another_thread() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_a_signal_from_a_signal_handler() -> None:
-    cancel, begun = CancelSignal(), threading.Event()
+    cancel, begun, handled = CancelSignal(), threading.Event(), threading.Event()
+    main_thread = threading.get_ident()
 
     async def answer(request: ModelRequest) -> str:
         begun.set()
         await asyncio.Event().wait()
         return "never"
 
+    def handle(*_: object) -> None:
+        cancel.cancel("by a signal handler")
+        handled.set()
+
     def terminate() -> None:
         begun.wait()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)  # only this thread's wait must end
+        while not handled.wait(0.05):  # Python may miss a signal that comes just before the loop waits
+            signal.pthread_kill(main_thread, signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: cancel.cancel("by a signal handler"))
+    before = signal.signal(signal.SIGUSR1, handle)
     thread = threading.Thread(target=terminate)
     thread.start()
     try:
