@@ -14,8 +14,7 @@ from diarist.exceptions import InputError
 from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
-from diarist.memory.rows import rows_between, seq_of
-from diarist.memory.run_lifecycle import unstored
+from diarist.memory.rows import rows_between, seq_of, unstored
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, Part
 from diarist.storage.base import Storage

@@ -21,8 +21,8 @@ from diarist.memory.message_filter import (
     with_neighbours,
 )
 from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
-from diarist.memory.rows import seq_of
-from diarist.memory.run_lifecycle import check_owner, unstored
+from diarist.memory.rows import seq_of, unstored
+from diarist.memory.run_lifecycle import check_owner
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Json, Message, Part, TextPart
