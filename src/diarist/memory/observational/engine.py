@@ -528,7 +528,7 @@ class RunMemory:
                 logs, key = self.diary.logs, self.log.key
                 log = await self.diary.update(
                     lambda log: transitions.drop_entries(log, stale),
-                    check=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
+                    prepare=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
                 )
                 await self._learn(log)
                 await self.window.show(transitions.drop_entries(self.log, stale))

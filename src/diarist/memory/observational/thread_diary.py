@@ -123,11 +123,11 @@ class ThreadDiary:
         change: Callable[[ObservationLog], ObservationLog],
         *,
         read: Callable[[], Awaitable[ObservationLog]] | None = None,
-        check: Callable[[], Awaitable[None]] | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
         """Save a change of the diary; arguments as for ``LogStore.update``. By default it is read with ``read``."""
-        return await self.logs.update(read or self.read, change, check=check, rows=rows)
+        return await self.logs.update(read or self.read, change, prepare=prepare, rows=rows)
 
     # -- the end of runs
 
@@ -175,7 +175,7 @@ class ThreadDiary:
             rows = tombstones_of(self.thread_id, seqs)
             log = await self.update(
                 lambda log: transitions.drop_run(log, run_id, self.thread_id, rows),
-                check=lambda: self.logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
+                prepare=lambda: self.logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
             )
             await finish_removals(self.storage, log, self.counter)
 
@@ -202,7 +202,7 @@ class ThreadDiary:
             if stale:
                 await self.logs.clean_history(log.key, lambda entry: entry.id in stale)
 
-        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), read=read, check=clean)
+        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), read=read, prepare=clean)
 
     # -- cycles
 
