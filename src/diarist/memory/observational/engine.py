@@ -436,15 +436,15 @@ class RunMemory:
 
         ``step_number`` counts the steps of the run from 0.
         """
-        part = events.status(
+        event = events.status(
             self._sizes(pinned),
             self.log,
             self.window.limits(),
             thread_id=self.diary.thread_id,
             step_number=step_number,
         )
-        self.diary.tell(part)
-        return NewEvent(self.log.key, part.type, events.without_words(part))
+        self.diary.tell(event)
+        return NewEvent(self.log.key, event.type, events.without_words(event))
 
     def _sizes(self, pinned: Collection[str] = (), *, cold: bool = False) -> Sizes:
         """Return the sizes of the window, with the current flags."""

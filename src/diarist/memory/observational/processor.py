@@ -76,10 +76,10 @@ class Listener:
     def __init__(self) -> None:
         self.writer: Writer | None = None
 
-    def emit(self, part: DataChunk) -> None:
+    def emit(self, event: DataChunk) -> None:
         """Send an event to the client if it is still connected; the event log has it in any case."""
         if self.writer is not None:
-            self.writer.custom(part)
+            self.writer.custom(event)
 
 
 class DiaryProcessorState:

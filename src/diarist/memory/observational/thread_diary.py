@@ -249,8 +249,8 @@ class ThreadDiary:
             if not isinstance(error, harmless):
                 await self._count_failure(cycle, error, batch, at=failed_at)
             return error
-        part = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
-        await self.send(part, cycle.log.key)
+        event = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
+        await self.send(event, cycle.log.key)
         return result
 
     async def call_role(self, role: Awaitable[RoleAnswer], cycle: Cycle, timeout: float | None) -> RoleAnswer:
@@ -282,11 +282,11 @@ class ThreadDiary:
         message = message_of(error) or type(error).__name__
         logger.warning("%s of thread %s failed: %s", cycle.operation, self.thread_id, message)
         attempt = transitions.failures_of(cycle.log, cycle.operation).count + 1
-        part = events.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self.manual)
+        event = events.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self.manual)
         if stored:
-            await self.send(part, cycle.log.key, error=_kind(error))
+            await self.send(event, cycle.log.key, error=_kind(error))
         else:
-            self.tell(part)
+            self.tell(event)
 
     async def _count_failure(self, cycle: Cycle, error: Exception, batch: Batch | None, *, at: datetime) -> None:
         def count(now: ObservationLog) -> ObservationLog:
@@ -312,8 +312,8 @@ class ThreadDiary:
         """Send the event for an activation of buffered entries or of a buffered reflection."""
         id = transitions.cycle_id(log.key, operation, (), [entry.cycle_id for entry in entries])
         cycle = self.cycle(id, operation, log, tokens)
-        part = events.activation(cycle, self.limits, entries, at=self.clock(), triggered_by=triggered_by)
-        await self.send(part, log.key)
+        event = events.activation(cycle, self.limits, entries, at=self.clock(), triggered_by=triggered_by)
+        await self.send(event, log.key)
 
     async def report(self, log: ObservationLog, error: Exception, tokens: int) -> None:
         """Send a failed event without a start event, for an error outside a cycle. Not counted."""
@@ -332,7 +332,7 @@ class ThreadDiary:
         cycle = replace(self.cycle("", operation, log, tokens), started_at=since)
         await self._tell_failure(cycle, error, at=self.clock())
 
-    async def send(self, part: DataChunk, key: str, *, error: str = "") -> None:
+    async def send(self, event: DataChunk, key: str, *, error: str = "") -> None:
         """Emit an event and append it to the diary's event log; storage errors are only logged.
 
         Conversation text is left out of the event log, so that it cannot outlive a removal; the entry with the same
@@ -341,17 +341,17 @@ class ThreadDiary:
         Args:
             error: The kind of error, which the event log has instead of its text.
         """
-        self.tell(part)
+        self.tell(event)
         try:
-            await self.storage.append_event(key, part.type, events.without_words(part, error=error))
+            await self.storage.append_event(key, event.type, events.without_words(event, error=error))
         except StorageError as failure:
-            logger.warning("cannot append %s to the event log of %s: %s", part.type, key, failure)
+            logger.warning("cannot append %s to the event log of %s: %s", event.type, key, failure)
 
-    def tell(self, part: DataChunk) -> None:
+    def tell(self, event: DataChunk) -> None:
         """Emit an event without storing it."""
         if self.emit is not None:
-            self.emit(part)
-        self._debug(part.type, part.data)
+            self.emit(event)
+        self._debug(event.type, event.data)
 
     def decided(self, operation: Operation, action: Action, sizes: Sizes) -> None:
         """Pass a decision and its sizes to ``on_debug_event``."""
@@ -393,8 +393,8 @@ class ThreadDiary:
         except (ConflictError, NotFoundError):  # the thread was renamed or deleted in the meantime
             return
         cycle_id = log.entries[-1].cycle_id
-        part = events.thread_update(cycle_id, self.thread_id, old_title=thread.title, new_title=title, at=self.clock())
-        await self.send(part, log.key)
+        event = events.thread_update(cycle_id, self.thread_id, old_title=thread.title, new_title=title, at=self.clock())
+        await self.send(event, log.key)
 
 
 def _kind(error: Exception) -> str:
