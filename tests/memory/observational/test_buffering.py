@@ -547,7 +547,7 @@ async def rewrite(chat: Conversation, run: Run, id: str) -> list[Any]:
 async def test_notes_of_rewritten_rows_are_dropped(chat: Conversation) -> None:
     run, memory, gate = await own_steps(chat)
     changed = await rewrite(chat, run, "s0")
-    await memory.forget(changed)
+    await memory.drop_notes_of(changed)
     gate.set()
     await chat.settled()
     assert (await chat.stored()).entries == ()

@@ -535,7 +535,7 @@ class RunMemory:
 
     # -- changes during the run
 
-    async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
+    async def drop_notes_of(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
         """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
 
         The other rows of such notes become raw again; rewritten rows are shown in their new form. If the diary cannot

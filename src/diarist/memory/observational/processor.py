@@ -187,12 +187,12 @@ class DiaryProcessor(Processor[Any]):
             self._compose(memory, asked, given, tails)
         synced = await state.recorder.sync(context)
         if synced.changed or synced.removed:
-            await memory.forget(synced.changed, synced.removed)
+            await memory.drop_notes_of(synced.changed, synced.removed)
         memory.window.add(synced.added)
         if mended := messages.dropped | messages.repaired:
             rows = memory.window.rows
             state.recorder.kept |= messages.dropped - {row.id for row in rows}
-            await memory.forget([row for row in rows if row.id in mended])  # drop the notes of their old text
+            await memory.drop_notes_of([row for row in rows if row.id in mended])
         before, pinned = memory.log, _pinned(context) | state.recorder.pinned
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
         if asked is not None and memory.log is not before:  # its memory note was made from the old diary
@@ -346,7 +346,7 @@ class DiaryProcessor(Processor[Any]):
         try:
             if mended:  # a background job may have saved notes of their old text since the last step
                 removed = [row for row in mended if row.id in messages.obsolete]
-                await state.memory.forget([row for row in mended if row not in removed], removed)
+                await state.memory.drop_notes_of([row for row in mended if row not in removed], removed)
             await state.memory.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
