@@ -14,7 +14,7 @@ from diarist.exceptions import InputError
 from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
-from diarist.memory.rows import rows_between, seq_of, unstored
+from diarist.memory.rows import rows_between, seq_of
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, Part
 from diarist.storage.base import Storage
@@ -246,6 +246,22 @@ class Branches:
             branch_id = f"branch_{seq_of(rows[-1])}"
             found.append(Branch(id=branch_id, after=before[0].id if before else None, messages=rows))
         return found
+
+
+def unstored(message: Message) -> Message:
+    """Return a copy of a caller's message without the values that storage sets. The original may be a row of another
+    thread."""
+    return replace(
+        message,
+        parts=list(message.parts),
+        metadata=dict(message.metadata),
+        thread_id=None,
+        resource_id=None,
+        run_id=None,
+        seq=None,
+        part_tokens=None,
+        sent=None,
+    )
 
 
 def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:

@@ -12,6 +12,7 @@ from diarist.checks import check_metadata_of, check_names, checked_metadata
 from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
+from diarist.memory.branches import unstored
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.message_filter import (
     MessageFilter,
@@ -21,7 +22,7 @@ from diarist.memory.message_filter import (
     with_neighbours,
 )
 from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
-from diarist.memory.rows import seq_of, unstored
+from diarist.memory.rows import seq_of
 from diarist.memory.run_lifecycle import check_owner
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import replace
 
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
@@ -18,22 +17,6 @@ def seq_of(row: Message) -> int:
     if row.seq is None:
         raise ValueError(f"message {row.id!r} is not stored: it has no seq")
     return row.seq
-
-
-def unstored(message: Message) -> Message:
-    """Return a copy of a caller's message without the values that storage sets. The original may be a row of another
-    thread."""
-    return replace(
-        message,
-        parts=list(message.parts),
-        metadata=dict(message.metadata),
-        thread_id=None,
-        resource_id=None,
-        run_id=None,
-        seq=None,
-        part_tokens=None,
-        sent=None,
-    )
 
 
 async def find_opener(

@@ -16,8 +16,7 @@ from diarist.concurrency import shield_until_done
 from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
-from diarist.memory.branches import Branches
-from diarist.memory.rows import unstored
+from diarist.memory.branches import Branches, unstored
 from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList

@@ -278,7 +278,9 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, memory: RunMemory) -> list[Tail]:
-        """Return ``memory.window.tails()``; failures become events."""
+        """Return the news of the resource's other threads, if they share the diary; failures become events."""
+        if memory.log.scope == "thread":
+            return []
         try:
             return await memory.window.tails()
         except StorageError as error:

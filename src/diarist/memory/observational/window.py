@@ -152,7 +152,7 @@ class Window:
         )
 
     async def tails(self) -> list[Tail]:
-        """Return the newest messages of the resource's other threads that the diary does not cover. Raises
+        """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
         StorageError."""
         return await read_tails(
             self.diary.storage,

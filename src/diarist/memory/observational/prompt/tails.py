@@ -46,7 +46,7 @@ async def read_tails(
     counter: TokenCounter,
     obscured: bool,
 ) -> list[Tail]:
-    """Return the tails of the other threads of a resource; none if the log is of a single thread.
+    """Return the tails of the threads that share the log, without the current one.
 
     The newest lines of each thread have priority. Raises StorageError.
 
@@ -54,8 +54,6 @@ async def read_tails(
         thread_id: The current thread.
         obscured: Name the threads by a hash of their ids.
     """
-    if log.scope == "thread":
-        return []
     tails: list[Tail] = []
     room = TAIL_SHARE * message_tokens
     page = await storage.list_threads(resource_id=log.resource_id, limit=_NEWEST_THREADS)
