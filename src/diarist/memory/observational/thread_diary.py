@@ -25,7 +25,7 @@ from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleAnswer, RoleError
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
@@ -35,7 +35,7 @@ from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
 
-RoleAnswer = TypeVar("RoleAnswer", Observed, Reflected)
+Answer = TypeVar("Answer", bound=RoleAnswer)
 
 
 class OutOfTimeError(ModelTimeoutError):
@@ -253,7 +253,7 @@ class ThreadDiary:
         await self.send(event, cycle.log.key)
         return result
 
-    async def call_role(self, role: Awaitable[RoleAnswer], cycle: Cycle, timeout: float | None) -> RoleAnswer:
+    async def call_role(self, role: Awaitable[Answer], cycle: Cycle, timeout: float | None) -> Answer:
         """Await a role's call; no lock and no transaction is open during it.
 
         Raises OutOfTimeError, and any error of the role.
