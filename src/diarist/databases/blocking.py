@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from diarist.checks import not_negative
@@ -97,30 +97,40 @@ class ThreadDatabase(Database):
 
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
-        return await self._run(False, name_of(work), job)
+        return await self._run("reader", name_of(work), job)
 
     async def glance(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # The writing connection has the newest pages in its cache; the others read them again after each write.
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
-        return await self._run(True, name_of(work), job)
+        return await self._run("writer", name_of(work), job)
 
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(run_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
-        return await self._run(True, name_of(work), job, self._after_write)
+        return await self._run("writer", name_of(work), job, self._after_write)
 
     async def run_alone(self, statement: str, patience: float | None = None) -> Any:
         """Run a statement outside of transactions, in the writing thread, and return its first value."""
         return await self._run(
-            True, "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
+            "writer", "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
         )
 
     def _after_write(self, connection: ThreadConnection) -> None:
         """Run in the writing thread after each write, once the caller has its result."""
 
     async def _run(
-        self, writes: bool, doing: str, job: Job[T], after: Callable[[ThreadConnection], None] | None = None
+        self,
+        thread: Literal["reader", "writer"],
+        doing: str,
+        job: Job[T],
+        after: Callable[[ThreadConnection], None] | None = None,
     ) -> T:
+        """Run a job in a thread, after opening the database if it is closed. Raises StorageError.
+
+        Args:
+            doing: Name of the job, for error messages.
+            after: Called in the same thread, once the caller has its result.
+        """
         while True:
             opened = self._open
             if opened is None or opened.pid != os.getpid():  # neither threads nor SQLite survive a fork
@@ -134,7 +144,8 @@ class ThreadDatabase(Database):
                 if not opened.ready:
                     await opened.writing.submit(partial(self._make_ready, opened))
                 now_doing, where = doing, f"in {self.location}"
-                return await (opened.writing if writes else opened.reading).submit(job, after)
+                workers = opened.writing if thread == "writer" else opened.reading
+                return await workers.submit(job, after)
             except ClosedError:
                 continue  # another task closed it between opening and submitting: open again
             except UnicodeEncodeError as error:
