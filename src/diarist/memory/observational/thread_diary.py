@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TypeVar
@@ -239,19 +238,27 @@ class ThreadDiary:
         try:
             result = await work()
         except Exception as error:  # a turn does not fail because of a role
-            failed_at, there = self.clock(), True
-            with suppress(StorageError):  # a thread that a live run created is not visible yet
-                run = await self.storage.get_run(batch.run_id) if batch and batch.run_id is not None else None
-                if run is None or run.state == "discarded":
-                    there = await self.storage.get_thread(self.thread_id) is not None
-            await self._tell_failure(cycle, error, at=failed_at, stored=there)
-            harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
-            if not isinstance(error, harmless):
+            failed_at = self.clock()
+            is_deleted = await self._is_thread_deleted(None if batch is None else batch.run_id)
+            await self._tell_failure(cycle, error, at=failed_at, stored=not is_deleted)
+            is_forgiven = forgive_timeout and isinstance(error, OutOfTimeError)
+            if not is_forgiven and not isinstance(error, ConflictError | NotSmallerError):
                 await self._count_failure(cycle, error, batch, at=failed_at)
             return error
         event = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
         await self.send(event, cycle.log.key)
         return result
+
+    async def _is_thread_deleted(self, run_id: str | None) -> bool:
+        """Return True if the thread was deleted; False if the storage cannot say. A thread that the live run ``run_id``
+        created is not visible yet."""
+        try:
+            run = None if run_id is None else await self.storage.get_run(run_id)
+            if run is not None and run.state != "discarded":
+                return False
+            return await self.storage.get_thread(self.thread_id) is None
+        except StorageError:
+            return False
 
     async def call_role(self, role: Awaitable[Answer], cycle: Cycle, timeout: float | None) -> Answer:
         """Await a role's call; no lock and no transaction is open during it.
