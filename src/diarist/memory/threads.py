@@ -8,12 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from diarist.checks import (
-    check_ids,
-    check_limit,
-    check_names,
-    checked_metadata,
-)
+from diarist.checks import check_ids, check_limit, check_names, checked_metadata
 from diarist.exceptions import InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.memory.access import Access
 from diarist.memory.branches import Branch, Branches
