@@ -128,11 +128,14 @@ class Engine:
                 await self._storage.delete_messages(thread_id, [row.id for row in left])
                 await window.load()
         # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
-        quoting = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
-        if quoting:
-            quoting = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in quoting]
-            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in quoting})
-            window.add(quoting)
+        dated = [
+            replace(row, sent=keep_date(row.sent, self._counter))
+            for row in window.rows
+            if row.sent is not None and row.run_id != run_id and may_quote_forgotten(row.sent, log)
+        ]
+        if dated:
+            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in dated})
+            window.add(dated)
         return RunMemory(self, window)
 
     async def open_read_only(self, thread_id: str, resource_id: str) -> RunMemory:

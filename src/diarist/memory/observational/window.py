@@ -55,9 +55,9 @@ class Window:
         self.tokens, self.joins = 0, False
         self.row_tokens: list[int] = []
         self._coverage = Coverage(self.log.active, self.thread_id)
-        self._opener: Message | None = None
-        self._opened_for: str | None = None
-        self._facts: _Facts | None = None
+        self._opener: Message | None = None  # the user message before the first raw row ...
+        self._opened_for: str | None = None  # ... with this id, if it was looked for
+        self._facts: _Facts | None = None  # see ``facts``
 
     # -- rows and diary
 
@@ -261,9 +261,10 @@ class Window:
 
 
 class _Facts:
-    """Values derived from the rows and the diary of a window.
+    """Values derived from the rows and the diary of a window, valid while these three objects are in the window.
 
     Attributes:
+        raw, stored, log: ``Window.rows``, ``stored`` and ``log``.
         visible: The stored diary as the run may see it.
         covered: The rows that any stored entry covers.
         observation_tokens: Size of the shown diary.

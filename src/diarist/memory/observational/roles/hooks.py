@@ -70,7 +70,7 @@ class HookedObserver:
         note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
         heading = date_heading(local_time(withheld[-1], self._zone))
         headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
-        added = [note] if headings[-1:] == [heading] else [heading, note]
+        added = [note] if headings and headings[-1] == heading else [heading, note]
         no_citations = [()] * len(added)
         return replace(
             observed,
