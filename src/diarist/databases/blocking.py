@@ -86,7 +86,7 @@ class ThreadDatabase(Database):
     ) -> None:
         not_negative("", "busy_timeout", busy_timeout)
         self._schema, self.location, self._connect, self._remedies = schema, location, connect, remedies
-        self._open: _Open | None = None
+        self._open: _Threads | None = None
         self._lock = threading.Lock()
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class ThreadDatabase(Database):
                 with self._lock:
                     opened = self._open
                     if opened is None or opened.pid != os.getpid():
-                        self._open = opened = _Open(self._connect)
+                        self._open = opened = _Threads(self._connect)
                         weakref.finalize(self, opened.close, wait=False)
             now_doing, where = "open", self.location
             try:
@@ -154,7 +154,7 @@ class ThreadDatabase(Database):
                 code = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
                 raise StorageError(f"cannot {now_doing} {where}: {error}{self._remedies.get(code, '')}") from error
 
-    def _make_ready(self, opened: _Open, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
+    def _make_ready(self, opened: _Threads, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
         """Create or migrate the tables. Runs in the single writing thread, so it happens once."""
         if not opened.ready:
             if not run_transaction("BEGIN", lambda c: self._schema.is_current(c, self.location), connection):
@@ -299,7 +299,7 @@ def _answer(result: asyncio.Future[Any], found: object, error: BaseException | N
         result.set_exception(error)
 
 
-class _Open:
+class _Threads:
     """The threads of an open database. Holds no reference to its owner."""
 
     def __init__(self, connect: Callable[[], ThreadConnection]) -> None:
