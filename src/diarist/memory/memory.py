@@ -501,7 +501,7 @@ class Memory:
         """
         index = self._embedding.index()
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         page = await hybrid_search(
             index,
             self.storage,

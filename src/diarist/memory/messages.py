@@ -178,7 +178,7 @@ class Messages:
                     await remove_traces(self._storage, await self._forgetting.logs_with(found), row, self._counter)
                 await self._embedding.replace(row, says_else=has_content)
 
-            await self._forgetting.finished(found)
+            await self._forgetting.finish_deletions(found)
             if has_content:  # a client that still has the old words may send them again
                 await self._storage.note_forgotten(found.id, [Forgotten(seq_of(row), row.id, row.role)])
             await forget_old()  # before the change: after a crash, no data made from the old words is left
@@ -224,7 +224,7 @@ class Messages:
         if not isinstance(self._storage, SearchStorage):
             raise ConfigError(f"{type(self._storage).__name__} cannot search; use SQLiteStorage or PostgresStorage")
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         page = await filtered_hits(
             self._storage, query, wanted, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
         )
@@ -244,7 +244,7 @@ class Messages:
             ModelError, StorageError: The call failed; finished work is kept.
         """
         self._embedding.index()
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)
 
     async def _unknown(self, thread: str, messages: Sequence[Message]) -> builtins.list[Message]:

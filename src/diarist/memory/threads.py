@@ -173,7 +173,7 @@ class Threads:
                 **changes,
             },
         )
-        await self._forgetting.finished(found)
+        await self._forgetting.finish_deletions(found)
         copy = await clone(self._storage, self._counter, found, copy, wanted, limit)
         self._embedding.start(copy)
         return copy
@@ -253,7 +253,7 @@ class Threads:
         """
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
-            await self._forgetting.finished(found)
+            await self._forgetting.finish_deletions(found)
             rows = await self._forgetting.rows_with(found.id, {to})
             if not rows:
                 raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
@@ -285,7 +285,7 @@ class Threads:
         """
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
-            await self._forgetting.finished(found)
+            await self._forgetting.finish_deletions(found)
             for inactive in await self._branches.list(found.id):
                 if inactive.id == branch:
                     await self._branches.move(run, seq_of(inactive.messages[-1]))
