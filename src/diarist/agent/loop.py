@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from diarist.agent.model_retry import ModelRetry
 from diarist.agent.options import CallOptions
+from diarist.agent.response import CallFailed
 from diarist.agent.result import AgentResult, Rejected, blocked, broken_off
 from diarist.agent.resume import check_results, suspend, suspended
-from diarist.agent.step import OUTPUT_TYPE, CallFailed, StepAttempt
+from diarist.agent.step import OUTPUT_TYPE, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
 from diarist.chunks import (
     AbortChunk,

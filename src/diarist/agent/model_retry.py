@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diarist.agent.step import CallFailed
+from diarist.agent.response import CallFailed
 from diarist.exceptions import ModelError, ProcessorError, described
 from diarist.message_list import MessageList
 from diarist.models.base import Model

@@ -3,49 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from diarist.agent.options import CallOptions, listed
+from diarist.agent.response import read_response
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
 from diarist.agent.stream_writer import MessageAssembler, StreamWriter
 from diarist.agent.tools import ToolCalls, WaitsFor, cancel
 from diarist.chunks import (
     Chunk,
-    IdPayload,
     ModelFinish,
     ModelFinishPayload,
     ObjectChunk,
     ObjectPayload,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningEndPayload,
     StepFinish,
     StepFinishPayload,
     StepStart,
     StepStartPayload,
-    TextDelta,
-    TextEnd,
-    TextPayload,
-    TextStart,
     ToolApprovalChunk,
-    ToolCallChunk,
     ToolCallPayload,
-    ToolInputDelta,
-    ToolInputStart,
-    ToolResultChunk,
     Usage,
 )
 from diarist.concurrency import cancel_and_wait
 from diarist.exceptions import InputError, ProcessorAbort
 from diarist.message_list import MessageList
-from diarist.messages import MAX_NESTING, Message, Part, ReasoningPart, ToolPart, new_id, too_deep
-from diarist.models.base import Model, ModelRequest
+from diarist.messages import Message, Part, ReasoningPart, ToolPart
+from diarist.models.base import ModelRequest
 from diarist.models.output_type import OutputType
 from diarist.processors.base import OutputResult, Processor, StepResult
 from diarist.processors.hook_calls import (
@@ -61,9 +48,7 @@ from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.prompting import build_prompt
 from diarist.run_context import RunContext
-from diarist.tracing import Carrier, client_span, span
-
-ChunkT = TypeVar("ChunkT", ToolInputStart, ToolInputDelta, ToolCallChunk, ToolResultChunk)
+from diarist.tracing import client_span, span
 
 OUTPUT_TYPE = "output-type"
 """The processor id under which an answer that does not fit ``output_type`` is rejected."""
@@ -75,14 +60,6 @@ class _PrepareStep(Processor[Any]):
 
 PREPARE_STEP = _PrepareStep()
 """The processor that runs the call's ``prepare_step``; errors and spans name it."""
-
-
-class CallFailed(Carrier):
-    """Tells the loop that the model call of an attempt failed with ``error``."""
-
-    def __init__(self, error: Exception, model: Model) -> None:
-        super().__init__(error)
-        self.model = model
 
 
 @dataclass(kw_only=True, eq=False)
@@ -237,9 +214,9 @@ class StepAttempt:
             output=setup.structured_output,
             provider_options=setup.provider_options,
         )
-        asked = OnRequest(messages=messages, request=request, model=model)
+        request_call = OnRequest(messages=messages, request=request, model=model)
         if pipeline.has(OnRequest.hook):
-            await self._ask(asked)
+            await self._ask(request_call)
         self._request = request
         await stream.send(StepStart(payload=StepStartPayload(step_number=self.number, model=model.id)))
         attributes = {
@@ -251,8 +228,8 @@ class StepAttempt:
             "gen_ai.request.top_p": settings.top_p,
         }
         with client_span(f"chat {model.name}", **attributes) as current:
-            whole: list[Chunk] = []
-            async with aclosing(_read_response(asked, whole)) as response:
+            original: list[Chunk] = []
+            async with aclosing(read_response(request_call, original)) as response:
                 async for chunk in response:
                     if isinstance(chunk, ModelFinish):
                         self.finish = chunk.payload
@@ -264,8 +241,8 @@ class StepAttempt:
                         messages=messages,
                         request=request,
                         model=model,
-                        response=whole,
-                        from_cache=asked.response is not None,
+                        response=original,
+                        from_cache=request_call.response is not None,
                     )
                 )
             if current.recording:
@@ -407,130 +384,3 @@ class StepAttempt:
 
     def _tool_parts(self) -> list[ToolPart]:
         return [part for message in self._added() for part in message.tool_parts]
-
-
-# -- the response of a model, before the stream hooks
-
-
-async def _read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[Chunk, None]:
-    """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
-
-    The end of a block is yielded only when the next chunk arrives: if the call fails before, the block may be cut.
-    Blocks that the model leaves open are ended, so that stream hooks release the text that they hold.
-
-    Args:
-        whole: Collects the original chunks of the response.
-    """
-    ids = _CallIds()
-    due: TextEnd | ReasoningEnd | None = None
-    left_open: TextEnd | ReasoningEnd | None = None  # the chunk that would end the open block
-    source = asked.model.stream(asked.request) if asked.response is None else _replay(asked.response)
-    try:
-        while True:
-            try:
-                chunk = ids.own(await anext(source))
-            except StopAsyncIteration:
-                break
-            except Exception as error:
-                raise CallFailed(error, asked.model) from error
-            whole.append(chunk)
-            if due is not None:
-                yield due
-                due = None
-            match chunk:
-                case TextDelta():
-                    if not isinstance(left_open, TextEnd):
-                        if left_open is not None:
-                            yield left_open
-                        left_open = TextEnd(payload=IdPayload(id=chunk.payload.id))
-                case ReasoningDelta():
-                    if not isinstance(left_open, ReasoningEnd):
-                        if left_open is not None:
-                            yield left_open
-                        left_open = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
-                case TextEnd() | ReasoningEnd():
-                    due, left_open = chunk, None
-                    continue
-                case _:
-                    pass
-            yield chunk
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()
-    for last in (due, left_open):
-        if last is not None:
-            yield last
-
-
-async def _replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:
-    """Stream a response that a processor returned, as a model would."""
-    finish = ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
-    if isinstance(response, str):
-        text_id = new_id("txt")
-        yield TextStart(payload=IdPayload(id=text_id))
-        yield TextDelta(payload=TextPayload(text=response, id=text_id))
-        yield TextEnd(payload=IdPayload(id=text_id))
-    else:
-        for chunk in deepcopy(list(response)):  # a cache gives the same chunks again
-            if isinstance(chunk, ModelFinish):
-                finish = chunk
-            else:
-                yield chunk
-    yield finish
-
-
-class _CallIds:
-    """Makes the ids of a response's tool calls unique.
-
-    Some models and servers give two calls the same id, or a call an empty id. The later of two gets the suffix ``_2``,
-    and a call without an id gets a new one, in all chunks that belong to the call.
-    """
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._begun: defaultdict[str, deque[str]] = defaultdict(deque)
-        self._called: defaultdict[str, deque[str]] = defaultdict(deque)
-
-    def own(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with the unique id of its call; arguments that are nested too deep become an error.
-
-        The given chunk is not changed.
-        """
-        match chunk:
-            case ToolInputStart():
-                begun = self._begun[chunk.payload.tool_call_id]
-                begun.append(self._fresh(chunk.payload.tool_call_id))
-                return _renamed(chunk, begun[-1])
-            case ToolInputDelta():
-                begun = self._begun[chunk.payload.tool_call_id]
-                return _renamed(chunk, begun[-1]) if begun else chunk
-            case ToolCallChunk():
-                if too_deep(chunk.payload.args):
-                    why = f"the arguments are nested more than {MAX_NESTING} deep"
-                    chunk = replace(chunk, payload=replace(chunk.payload, args={}, args_error=why))
-                given = chunk.payload.tool_call_id
-                begun = self._begun[given]
-                own = begun.popleft() if begun else self._fresh(given)
-                self._called[given].append(own)
-                return _renamed(chunk, own)
-            case ToolResultChunk():
-                called = self._called[chunk.payload.tool_call_id]
-                return _renamed(chunk, called.popleft()) if called else chunk
-            case _:
-                if not hasattr(chunk, "run_id"):
-                    raise TypeError(f"a model yields chunks of diarist.chunks, such as TextDelta, not {chunk!r}")
-                return chunk
-
-    def _fresh(self, given: str) -> str:
-        own, number = given or new_id("call"), 1
-        while own in self._taken:
-            number += 1
-            own = f"{given}_{number}"
-        self._taken.add(own)
-        return own
-
-
-def _renamed(chunk: ChunkT, call_id: str) -> ChunkT:
-    if chunk.payload.tool_call_id == call_id:
-        return chunk
-    return replace(chunk, payload=replace(chunk.payload, tool_call_id=call_id))  # pyright: ignore[reportArgumentType]
