@@ -201,6 +201,7 @@ class StreamWriter:
     """Sends a run's chunks through the stream hooks, into the step's message, and to the ``queue`` if there is one.
 
     Attributes:
+        has_hooks: A processor has ``process_output_stream``.
         unkept: Data sent between steps, to be stored with the next step's message.
         before_guards: Chunks are held back because the input guards have not passed yet.
         before_verdict: Chunks are held back because the step was not accepted yet.
@@ -210,7 +211,7 @@ class StreamWriter:
         self._run_id = context.run_id
         self._written = context.writer
         self._pipeline = pipeline
-        self._has_hooks = pipeline.has("process_output_stream")
+        self.has_hooks = pipeline.has("process_output_stream")
         self._queue = queue
         self._hooks: StreamHooks | None = None
         self._complete = False
@@ -287,10 +288,10 @@ class StreamWriter:
 
     async def send(self, chunk: Chunk) -> None:
         """Send the chunks that the stream hooks return for a chunk, after those that they wrote."""
-        passed: Iterable[Chunk] = await self.feed(chunk) if self._has_hooks else (chunk,)
+        passed: Iterable[Chunk] = await self.feed(chunk) if self.has_hooks else (chunk,)
         if self._written:
             await self.drain()
-        if self._has_hooks and isinstance(chunk, StepStart):  # drop text that hooks still held from a failed attempt
+        if self.has_hooks and isinstance(chunk, StepStart):  # drop text that hooks still held from a failed attempt
             passed = dropwhile(lambda each: not isinstance(each, StepStart | DataChunk), passed)
         await self._emit(passed)
 
@@ -327,7 +328,7 @@ class StreamWriter:
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Return the chunks that the stream hooks return for a chunk."""
         chunk.run_id = self._run_id
-        if not self._has_hooks:
+        if not self.has_hooks:
             return (chunk,)
         if self._hooks is None:  # the first chunk opens them
             self._hooks = self._pipeline.open_stream()
