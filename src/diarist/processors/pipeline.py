@@ -28,7 +28,7 @@ from diarist.processors.compose import (
 )
 from diarist.processors.hook_calls import HookCall, OnInput
 from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState, dumps
-from diarist.processors.placement import check
+from diarist.processors.placement import check_list
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
 from diarist.tracing import span
@@ -45,6 +45,7 @@ class Pipeline:
         input: Processors for the input hooks.
         output: Processors for the output hooks.
         error: Processors that are called, with all others, when a model call failed.
+        guarded: As in ``RunContext``.
 
     Attributes:
         ids: The ids of all processors, in order.
@@ -61,11 +62,13 @@ class Pipeline:
         input: Sequence[Processor[Any]] = (),
         output: Sequence[Processor[Any]] = (),
         error: Sequence[Processor[Any]] = (),
+        *,
+        guarded: bool = False,
     ) -> None:
         lists = {"input_processors": input, "output_processors": output, "error_processors": error}
         each: dict[int, Processor[Any]] = {}
         for name, processors in lists.items():
-            each |= {id(processor): processor for processor in check(name, processors)}
+            each |= {id(processor): processor for processor in check_list(name, processors)}
         self._processors = list({id(part): part for part in leaves(list(each.values()))}.values())
         for processor in self._processors:
             dumps(processor)
@@ -77,6 +80,7 @@ class Pipeline:
         self.guards = compile_plan([p for p in input if p.run_in_parallel], "process_input")
         self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input")
         self.hold_output = any(processor.hold_output for processor in output)
+        self.guarded = guarded
         self.ids = [processor.id for processor in self._processors]
         asked = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
         self.edits_in_place = any(

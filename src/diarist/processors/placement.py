@@ -28,7 +28,7 @@ _SO_CLOSE = 0.85
 0.95, ``process_output_chunk`` 0.61."""
 
 
-def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
+def check_list(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
     """Return the processors of a list.
 
     Raises ConfigError for an object that is no processor, two processors with the same id, two that store the run, a
