@@ -251,7 +251,7 @@ class AgentRun:
                 result.steps = result.steps[:-1]  # the result must not contain blocked text
             raise
         stream.leave()
-        pipeline.warn_of_silence()
+        pipeline.warn_of_dropped_chunks()
         if attempt.waiting:  # all hooks have run: the states are final
             states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
             suspend(messages, states, attempt.waiting)

@@ -77,14 +77,14 @@ class ToolCalls:
         if not self._pipeline.has("process_tool_call"):
             return
         for call in self._calls:
-            case = OnToolCall(
+            hook_call = OnToolCall(
                 messages=self._context.messages,
                 call=call,
                 tool=self._tools.get(call.name),
                 args_error=self._args_errors.get(call.call_id),
             )
-            await self._pipeline.ask(case)
-            if case.args_error is None:
+            await self._pipeline.ask(hook_call)
+            if hook_call.args_error is None:
                 self._args_errors.pop(call.call_id, None)
 
     def waiting(self) -> dict[str, WaitsFor]:

@@ -16,7 +16,7 @@ from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, open_stream
 from diarist.models.resolve import resolve
-from diarist.processors.base import returned
+from diarist.processors.base import call_sync_or_async
 from diarist.run_context import count_usage
 from diarist.tracing import span
 
@@ -221,7 +221,7 @@ def _object(properties: dict[str, Json]) -> dict[str, Json]:
 
 async def verdict_of(classify: Classify, text: str) -> Verdict:
     """Return a classifier's verdict. Raises the classifier's errors; TypeError or ValueError for an invalid result."""
-    return as_verdict(await returned(classify, text))
+    return as_verdict(await call_sync_or_async(classify, text))
 
 
 def make_classifier(

@@ -18,7 +18,7 @@ from diarist.checks import function, share, text_list
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message
 from diarist.models.base import Model
-from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
+from diarist.processors.base import ProcessInputArgs, ProcessorArgs, call_sync_or_async
 from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
 from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
@@ -160,7 +160,7 @@ class PIIDetector(RedactingGuard):
         return Redactor(look, replace).redact_pieces(texts)
 
     async def _detected(self, text: str) -> list[Detection]:
-        items = list(cast(Iterable[Any], await returned(self.asks, text)))
+        items = list(cast(Iterable[Any], await call_sync_or_async(self.asks, text)))
         if bad := [item for item in items if not isinstance(item, Detection)]:
             raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
         sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]
