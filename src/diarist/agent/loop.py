@@ -13,7 +13,7 @@ from diarist.agent.model_retry import ModelRetry
 from diarist.agent.options import CallOptions
 from diarist.agent.response import CallFailed
 from diarist.agent.result import AgentResult, Rejected, mark_blocked, mark_unfinished
-from diarist.agent.resume import check_results, suspend, suspended
+from diarist.agent.resume import check_results, suspend, suspended_states
 from diarist.agent.step import OUTPUT_TYPE, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
 from diarist.chunks import (
@@ -205,7 +205,7 @@ class AgentRun:
         guarded = messages.copy() if pipeline.has_guards and new_input else None
         opening: Coroutine[Any, Any, None] | None = None
         if self.approvals is not None:
-            opening = pipeline.reopen(lambda: suspended(messages, pipeline.ids), new_input=new_input)
+            opening = pipeline.reopen(lambda: suspended_states(messages, pipeline.ids), new_input=new_input)
         elif pipeline.has("process_input"):
             opening = pipeline.open()
         if opening is not None:  # with guards, nothing is sent until they have passed

@@ -100,17 +100,18 @@ class StepAttempt:
         self.finish = ModelFinishPayload(reason="error", usage=Usage())
         self._own_tools = self.setup.tools
         self.setup = replace(self.setup, tools=dict(self._own_tools))
-        self._before = {message.id for message in self.context.messages.response}
+        self._ids_before = {message.id for message in self.context.messages.response}
         self._message: Message | None = None
         self._model_id = ""
         self._request: ModelRequest | None = None
         self._calls: ToolCalls | None = None
-        self._open: dict[str, ToolPart] = {}  # in a resumed step: the calls without an answer
+        self._unanswered: dict[str, ToolPart] = {}  # in a resumed step: the calls that still wait
         self._assembler = MessageAssembler(self.context.run_id)
-        resumed = self.approvals is not None
-        for chunk in () if resumed else self.stream.unkept:
-            self._assembler.add(chunk)
-        hold = self.pipeline.hold_output and not resumed
+        hold = False
+        if self.approvals is None:
+            hold = self.pipeline.hold_output
+            for chunk in self.stream.unkept:
+                self._assembler.add(chunk)
         self.stream.begin_step(self._assembler, self._added, hold=hold, guards=self.guards is not None)
 
     @property
@@ -121,7 +122,7 @@ class StepAttempt:
     @property
     def pending(self) -> list[ToolPart]:
         """The tool calls that wait."""
-        calls = self._open or {part.call_id: part for part in self._tool_parts()}
+        calls = self._unanswered or {part.call_id: part for part in self._tool_parts()}
         return [calls[call_id] for call_id in self.waiting if call_id in calls]
 
     @property
@@ -142,7 +143,8 @@ class StepAttempt:
         passed = guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)
         if not keep or not passed or self.pipeline.has(OnOutputStep.hook) or self.approvals is not None:
             return None
-        if not self.answered and (message := self._assembler.cut()) is not None:
+        message = None if self.answered else self._assembler.cut()
+        if message is not None:
             self.finish = replace(self.finish, reason="other")
             self.context.messages.add(message, "response")
         cancel(part for part in self._tool_parts() if part.state == "call" and not part.provider_executed)
@@ -157,7 +159,7 @@ class StepAttempt:
                     await self._resume(self.approvals)
                 else:
                     if self.guards is not None:
-                        await self._beside_guards(self.guards)
+                        await self._call_model_beside_guards(self.guards)
                     else:
                         await self._call_model()
                     if self.pipeline.has(OnOutputStep.hook):
@@ -182,7 +184,7 @@ class StepAttempt:
 
     # -- the model
 
-    async def _beside_guards(self, guards: asyncio.Task[None]) -> None:
+    async def _call_model_beside_guards(self, guards: asyncio.Task[None]) -> None:
         """Call the model while the input guards run. If a guard blocks, the outcome of the call does not count."""
         task = asyncio.create_task(self._call_model())
         try:
@@ -194,6 +196,7 @@ class StepAttempt:
             await cancel_and_wait(task)
 
     async def _call_model(self) -> None:
+        """Prepare the step, send the request, and stream the response into the step's message."""
         messages, pipeline, setup, stream = self.context.messages, self.pipeline, self.setup, self.stream
         if "prepare_step" in self.options or pipeline.has(OnInputStep.hook):
             await self._prepare()
@@ -217,8 +220,8 @@ class StepAttempt:
         request_call = OnRequest(messages=messages, request=request, model=model)
         if pipeline.has(OnRequest.hook):
             await self._ask(request_call)
-        self._request = request
-        await stream.send(StepStart(payload=StepStartPayload(step_number=self.number, model=model.id)))
+        self._request, model_id = request, model.id
+        await stream.send(StepStart(payload=StepStartPayload(step_number=self.number, model=model_id)))
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": model.provider,
@@ -257,7 +260,7 @@ class StepAttempt:
                         "gen_ai.usage.cache_read.input_tokens": finish.usage.cached_tokens,
                     }
                 )
-        self.answered, self._model_id = True, model.id
+        self.answered, self._model_id = True, model_id
         stream.complete()
         self._message = self._assembler.message()
         if self._message is not None:
@@ -265,18 +268,18 @@ class StepAttempt:
 
     async def _prepare(self) -> None:
         """Call ``process_input_step`` of all processors, then ``prepare_step``; both may change the setup."""
-        own = self.options.get("prepare_step")
-        last = None if own is None else Hook.of(PREPARE_STEP, "prepare_step", own)
-        steps = self.so_far.steps
-        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=steps)
+        function = self.options.get("prepare_step")
+        last = None if function is None else Hook.of(PREPARE_STEP, "prepare_step", function)
+        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=self.so_far.steps)
         await self._ask(call, last=last)
 
     async def _ask(self, call: HookCall, *, last: Hook | None = None) -> None:
-        """Call the processors' hook, and send the chunks that they wrote."""
+        """Call the hook of all processors, then ``last``; send the chunks that they wrote."""
         await self.pipeline.ask(call, last=last)
         await self.stream.drain()
 
     async def _judge_step(self) -> None:
+        """Call ``process_output_step``, which may change the response or reject it."""
         await self._ask(
             OnOutputStep(
                 messages=self.context.messages,
@@ -290,7 +293,7 @@ class StepAttempt:
     async def _judge_answer(self) -> None:
         """Call ``process_output_result``, then parse the answer into its typed value."""
 
-        def run_so_far(messages: MessageList) -> OutputResult:
+        def run_with_this_step(messages: MessageList) -> OutputResult:
             step = self.result(messages)
             return OutputResult(
                 text=step.text,
@@ -300,13 +303,13 @@ class StepAttempt:
             )
 
         if self.pipeline.has(OnOutputResult.hook):
-            await self._ask(OnOutputResult(messages=self.context.messages, result=run_so_far))
+            await self._ask(OnOutputResult(messages=self.context.messages, result=run_with_this_step))
         if self.setup.structured_output is None or not self.ended or self.waiting:
             return
-        wanted = OutputType.judging(self.setup.structured_output, self.output_type)
-        if wanted is not None:
+        output_type = OutputType.judging(self.setup.structured_output, self.output_type)
+        if output_type is not None:
             try:
-                self.output = wanted.parse(self.result().text)
+                self.output = output_type.parse(self.result().text)
             except InputError as error:
                 raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
 
@@ -321,13 +324,13 @@ class StepAttempt:
         tools = ToolCalls(
             calls, self.setup.offered, self.context, self.pipeline, self.stream.send, self._assembler.args_errors
         )
-        await tools.consider()
+        await tools.ask_processors()
         await self.stream.drain()
         if self.stream.before_verdict:
             await self.stream.release(self._parts(), running=[call.call_id for call in calls])
-        self.waiting = tools.waiting()
+        self.waiting = tools.find_waiting()
         self._calls = tools
-        await tools.run(but=self.waiting)
+        await tools.run(skip=self.waiting)
         for call in calls:
             if self.waiting.get(call.call_id) == "approval":
                 payload = ToolCallPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args)
@@ -340,21 +343,23 @@ class StepAttempt:
         if self.guards is not None:
             await self.guards  # no tool runs before the guards have passed
             await self.stream.guards_passed()
-        self._open = waiting_calls(messages)
-        if missing_tools(answers, self._open, setup.tools):  # processors may add the tools; undo their other changes
+        self._unanswered = waiting_calls(messages)
+        if missing_tools(
+            answers, self._unanswered, setup.tools
+        ):  # processors may add the tools; undo their other changes
             before = messages.snapshot(contents=True)
             await self._prepare()
             messages.restore(before)
-        check_answers(answers, self._open, setup.tools)
-        self._message = await answer_calls(self.context, answers, self._open)
+        check_answers(answers, self._unanswered, setup.tools)
+        self._message = await answer_calls(self.context, answers, self._unanswered)
         for call_id in answers:
-            del self._open[call_id]
+            del self._unanswered[call_id]
         self.finish, self.answered = ModelFinishPayload(reason="tool-calls", usage=Usage()), True
         self.stream.complete()
         self._calls = ToolCalls(self._tool_parts(), setup.tools, self.context, self.pipeline, self.stream.send)
         await self._calls.run()
         if not any(message.role == "user" for message in messages.input):  # a new user message closes the open calls
-            self.waiting = {call_id: waits_for(call, setup.tools) for call_id, call in self._open.items()}
+            self.waiting = {call_id: waits_for(call, setup.tools) for call_id, call in self._unanswered.items()}
         self.ended = bool(self.waiting)
 
     # -- what the step added, as processors left it
@@ -362,7 +367,7 @@ class StepAttempt:
     def result(self, messages: MessageList | None = None) -> StepResult:
         """Return the step's result, computed from ``messages`` (a branch's copy); by default from the run's."""
         added = self._added(messages)
-        thoughts = [part.text for m in added for part in m.parts if isinstance(part, ReasoningPart)]
+        thoughts = [part.text for message in added for part in message.parts if isinstance(part, ReasoningPart)]
         return StepResult(
             step_number=self.number,
             text="".join([message.text for message in added]),
@@ -377,7 +382,7 @@ class StepAttempt:
 
     def _added(self, messages: MessageList | None = None) -> list[Message]:
         response = (messages or self.context.messages).response
-        return [message for message in response if message.id not in self._before]
+        return [message for message in response if message.id not in self._ids_before]
 
     def _parts(self) -> list[Part]:
         return [part for message in self._added() for part in message.parts]
