@@ -35,14 +35,7 @@ from diarist.messages import Message, Part, ReasoningPart, ToolPart
 from diarist.models.base import ModelRequest
 from diarist.models.output_type import OutputType
 from diarist.processors.base import OutputResult, Processor, StepResult
-from diarist.processors.hook_calls import (
-    HookCall,
-    OnInputStep,
-    OnOutputResult,
-    OnOutputStep,
-    OnRequest,
-    OnResponse,
-)
+from diarist.processors.hook_calls import HookCall, OnInputStep, OnOutputResult, OnOutputStep, OnRequest, OnResponse
 from diarist.processors.hooks import Hook
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup

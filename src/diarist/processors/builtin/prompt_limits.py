@@ -21,13 +21,7 @@ from diarist.messages import (
     ToolResultPart,
     as_text,
 )
-from diarist.processors.base import (
-    DROP,
-    ProcessLLMRequestArgs,
-    Processor,
-    ProcessOutputStreamArgs,
-    StreamHookResult,
-)
+from diarist.processors.base import DROP, ProcessLLMRequestArgs, Processor, ProcessOutputStreamArgs, StreamHookResult
 from diarist.tokens import TokenCounter, count_image, counter_for
 
 # -- units: messages that must be kept or removed together
