@@ -431,7 +431,7 @@ def _to_part(part: Any, index: int) -> Part:
         case str():
             return TextPart(text=part)
         case TextPart() | FilePart() | ToolPart():
-            return part
+            return copy(part)  # the caller's own object
         case {"type": "text", "text": str(text)}:
             return TextPart(text=text)
         case {"type": "image_url", "image_url": {"url": str(url)}}:
