@@ -32,7 +32,7 @@ def joined(*parts: str) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
-def said(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
+def prompt_message(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
     """Return a message with one text."""
     return PromptMessage(role=role, parts=[TextPart(text=text)])
 
@@ -77,7 +77,7 @@ class AsksModel:
             ModelError: The call failed, or the answer has no JSON object.
         """
         quoted = orjson.dumps(text.encode("utf-8", "replace").decode()).decode().replace("<", "\\u003c")
-        messages = [said("system", task), said("user", f"<text>\n{quoted}\n</text>")]
+        messages = [prompt_message("system", task), prompt_message("user", f"<text>\n{quoted}\n</text>")]
         answer = await answer_of(self.model, messages, output, doing="judge")
         start, end = answer.find("{"), answer.rfind("}")
         try:
