@@ -297,14 +297,13 @@ class StepAttempt:
 
         if self.pipeline.has(OnOutputResult.hook):
             await self._ask(OnOutputResult(messages=self.context.messages, result=run_with_this_step))
-        if self.setup.structured_output is None or not self.ended or self.waiting:
+        schema = self.setup.structured_output
+        if schema is None or not self.ended or self.waiting:
             return
-        output_type = OutputType.judging(self.setup.structured_output, self.output_type)
-        if output_type is not None:
-            try:
-                self.output = output_type.parse(self.result().text)
-            except InputError as error:
-                raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
+        try:
+            self.output = OutputType.for_step(schema, self.output_type).parse(self.result().text)
+        except InputError as error:
+            raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
 
     # -- tools
 
