@@ -124,7 +124,7 @@ class _CallIds:
     def __init__(self) -> None:
         self._taken: set[str] = set()
         # Unique ids by given id:
-        self._started: defaultdict[str, deque[str]] = defaultdict(deque)  # calls whose input has started
+        self._started: defaultdict[str, deque[str]] = defaultdict(deque)  # calls that have begun
         self._without_result: defaultdict[str, deque[str]] = defaultdict(deque)  # complete calls
 
     def make_unique(self, chunk: Chunk) -> Chunk:

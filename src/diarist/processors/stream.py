@@ -204,7 +204,7 @@ def _copied(chunk: Chunk) -> Chunk:
     if isinstance(chunk, Finish):
         return chunk
     copied = copy(chunk)
-    holder: Any = copied  # the object whose fields may have lists and dictionaries
+    holder: Any = copied  # its fields may have lists and dictionaries
     if not isinstance(copied, Start | DataChunk):
         holder = copied.payload = cast(Any, copy(copied.payload))
     for item in fields(holder):

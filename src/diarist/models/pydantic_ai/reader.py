@@ -66,7 +66,7 @@ class ChunkReader:
         """Indices of the parts of the open block: one part, or all parts of one reasoning item."""
         self._blocks = 0
         self._call_ids: dict[int, str] = {}
-        self._called: set[int] = set()  # indices of the parts whose call was yielded; so is the next
+        self._called: set[int] = set()  # indices of the calls that were yielded; so is the next
         self._native_called: set[int] = set()
 
     def read(self, event: lib.ModelResponseStreamEvent) -> Iterator[Chunk]:
