@@ -131,6 +131,7 @@ async def test_input_forms() -> None:
     [
         ([], "empty"),
         (7, "not int"),
+        (None, "not NoneType"),
         (["hi"], "message 0"),
         ({"role": "user", "text": "x"}, "message 0: a dictionary needs role and content; it has role, text"),
         ({"messages": [{"role": "user", "content": "x"}]}, "a dictionary needs role and content; it has messages"),

@@ -325,7 +325,7 @@ class Agent(Generic[DepsT]):
         answers = check_approvals(approvals)
         if not isinstance(of, AgentResult | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"of must be the result of the run that stopped, not {type(of).__name__}")
-        run = self._new_run(input, options)
+        run = self._new_run([] if input is None else input, options, empty=input is None)
         if of is not None:
             for message in of.conversation:
                 run.context.messages.add(message, "memory")
@@ -333,14 +333,14 @@ class Agent(Generic[DepsT]):
         run.context.edits_in_place = True  # answers change the messages of the waiting calls
         return run
 
-    def _new_run(self, input: MessageInput | None, call: CallOptions) -> AgentRun:
-        """Return the run of a call. ``input`` is None if a run is resumed without new input."""
+    def _new_run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> AgentRun:
+        """Return the run of a call. ``empty`` allows a run without input: one that is resumed."""
         options = merge_options(self._defaults, call)
         compiled = self._pipeline
         if compiled is None or not call.keys().isdisjoint((*_PROCESSOR_LISTS, *MEMORY_OPTIONS)):
             compiled = self._compile(options)
         messages = MessageList(self.instructions)
-        for message in [] if input is None else to_messages(input):
+        for message in [] if empty else to_messages(input):
             messages.add(message, "input")
         run_id = new_id("run")
         thread, resource = thread_and_resource(options.get("thread"), options.get("resource"))
