@@ -408,6 +408,14 @@ async def test_a_long_history_is_matched_by_what_was_said() -> None:
         assert first.ids == second.ids
 
 
+async def test_an_answer_that_repeats_an_earlier_one_is_stored(memory: Memory) -> None:
+    given = [{"id": str(number), **said} for number, said in enumerate([*ASKED, *SAID, *user("And now?")])]
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(given)
+        given += [{"id": "3", **SAID[0]}]
+    assert await texts(memory) == ["How is Rome?", "Sunny.", "And now?", "Sunny."]
+
+
 async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = observational(InMemoryStorage(), thread_wait=0.1)
     async with memory.turn(thread="t") as first:

@@ -332,14 +332,14 @@ class Turn:
         given = to_messages(messages)
         self._last_input = messages
         folded, folded_places = fold_results([message for message in given if message.role != "system"])
-        known, known_ids = self._known, {message.id for message in self._known}
+        known, place_of = self._known, {message.id: place for place, message in enumerate(self._known)}
         equal: dict[object, deque[int]] = defaultdict(deque)
         for place, message in enumerate(known):
             equal[_key(message)].append(place)
         at, last = 0, -1
         for place, message in enumerate(folded):
-            if message.id in known_ids:
-                last = place
+            if message.id in place_of:
+                at, last = max(at, place_of[message.id] + 1), place
                 continue
             places = equal[_key(message)]
             while places and places[0] < at:
