@@ -408,6 +408,20 @@ async def test_a_long_history_is_matched_by_what_was_said() -> None:
         assert first.ids == second.ids
 
 
+async def test_messages_without_ids_are_sent_as_they_were_given() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    given = [*ASKED, *LOOKED, *SEEN, *SAID]
+    await memory.messages.save([*user("Hello"), *SAID, *given], thread="t")
+    given += user("And now?")
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+        assert [message.text for message in view.brought] == ["Hello", "Sunny."]
+        sent = view.arrange(given, make=lambda message: [{"brought": message.text}], note=lambda message, note: message)
+        assert sent == [{"brought": "Hello"}, {"brought": "Sunny."}, *given]
+        given += SAID
+    assert (await texts(memory))[-2:] == ["And now?", "Sunny."]
+
+
 async def test_an_answer_that_repeats_an_earlier_one_is_stored(memory: Memory) -> None:
     given = [{"id": str(number), **said} for number, said in enumerate([*ASKED, *SAID, *user("And now?")])]
     async with memory.turn(thread="t") as turn:
