@@ -229,6 +229,32 @@ async def test_memory_brings_its_tools_and_runs_them() -> None:
     assert "Ada" in await memory.working.get(resource="ada")
 
 
+@pytest.mark.parametrize("discards", [False, True])
+async def test_a_long_history_from_before_is_observed_in_its_first_turn(discards: bool) -> None:
+    memory = observational(InMemoryStorage(), message_tokens=200)
+    given = [said for number in range(10) for said in (*user(words(f"talk-{number}", 40)), *SAID)] + user("And now?")
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+        assert "note-1" in view.prompt.text
+        assert "talk-0" not in view.prompt.text
+        assert view.messages[-1].text.endswith("And now?")
+        if discards:
+            await turn.discard()
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(user("Next"))
+        assert ("note-1" in view.prompt.text) is not discards
+    assert len(await texts(memory)) == (1 if discards else len(given) + 1)
+
+
+async def test_memory_makes_room_in_a_history_that_is_new() -> None:
+    memory = observational(InMemoryStorage(), message_tokens=100_000)
+    given = [said for number in range(10) for said in (*user(words(f"talk-{number}", 40)), *SAID)] + user("And now?")
+    async with memory.turn(thread="t") as turn:
+        before = await turn.prompt(given)
+        assert await turn.overflowed("maximum context length exceeded")
+        assert len((await turn.prompt(given)).messages) < len(before.messages)
+
+
 async def test_memory_makes_room_in_a_prompt_that_is_too_long() -> None:
     memory = observational(InMemoryStorage(), message_tokens=1000)
     for number in range(6):
