@@ -113,6 +113,11 @@ def test_broken_arguments_are_kept_as_text(read: Any):
     assert any(note.startswith("tool arguments that cannot be used") for note in chat.notes)
 
 
+def test_a_refusal_is_the_text_of_its_answer(read: Any):
+    chat = read([user("hi"), {"role": "assistant", "content": None, "refusal": "I cannot."}])
+    assert chat.messages[1].text == "I cannot."
+
+
 def test_content_parts_become_text_and_images(read: Any):
     parts = [
         {"type": "text", "text": "What is this?"},

@@ -279,7 +279,7 @@ class _History:
         return start, end
 
 
-def _content(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, str | None], ...]]:
+def content_of(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, str | None], ...]]:
     """Return role, text and files of a message, without white space around the text."""
     files = tuple(
         (part.media_type, part.url, None if part.data is None else hashlib.sha256(part.data).hexdigest())
@@ -291,7 +291,7 @@ def _content(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, s
 
 def _keys(message: Message) -> Iterator[Hashable]:
     """Yield keys of a message: two messages match if they share one. Calls match by id, or by name and arguments."""
-    content = _content(message)
+    content = content_of(message)
     yield content, tuple(part.call_id for part in message.tool_parts)
     if message.role == "assistant" and message.tool_parts:
         yield content, tuple((part.name, dumps(part.args, sort_keys=True)) for part in message.tool_parts)
