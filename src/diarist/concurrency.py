@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from typing import Any, TypeVar
 
 from diarist.exceptions import ConflictError
@@ -94,8 +95,7 @@ async def wait_with_grace(
             logger.warning(
                 "cleanup after a cancelled call takes longer than %g s; it continues in the background", CLEANUP_GRACE
             )
-            _detached.add(task)
-            task.add_done_callback(_log_failure)
+            _keep(task)
             break
         try:
             await asyncio.wait([task], timeout=None if deadline is None else deadline - clock())
@@ -104,10 +104,20 @@ async def wait_with_grace(
     return cancelled
 
 
+def detach(cleanup: Coroutine[Any, Any, object]) -> None:
+    """Run a cleanup in the background, until the event loop ends. Its error is logged."""
+    _keep(asyncio.create_task(cleanup, context=Context()))
+
+
+def _keep(task: asyncio.Task[Any]) -> None:
+    _detached.add(task)
+    task.add_done_callback(_log_failure)
+
+
 def _log_failure(task: asyncio.Task[Any]) -> None:
     _detached.discard(task)
     if not task.cancelled() and (error := task.exception()) and not program_is_ending():
-        logger.warning("cleanup after a cancelled call failed: %s", error)
+        logger.warning("cleanup after a cancelled or failed call failed: %s", error)
 
 
 async def shield_until_done(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:

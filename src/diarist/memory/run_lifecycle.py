@@ -7,12 +7,13 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
+from functools import partial
 
-from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done
+from diarist.concurrency import acquire_or_release, cancel_and_wait, detach, shield_until_done
 from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
 from diarist.messages import Message
 from diarist.run_context import Outcome
@@ -25,6 +26,7 @@ RUN_TTL = 60.0
 """Seconds without a heartbeat after which another process may take over the thread of a run."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
+_LONGEST_RETRY = 2.0
 _lines = weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], asyncio.Lock]()
 """Of the calls that wait for a thread in an event loop, the holder of the lock asks the database."""
 _NEWEST = 100
@@ -52,8 +54,8 @@ async def open_run(
     Raises:
         ThreadBusyError: Another run of the thread did not end in time.
         InputError: The thread belongs to another resource.
-        StorageError: The database failed. If the database did begin the run but its reply was lost, the run occupies
-            the thread until ``RUN_TTL`` has passed.
+        StorageError: The database failed. If it did begin the run but its reply was lost, the run is discarded in the
+            background once the database is back.
     """
     deadline = time.monotonic() + wait
     line, is_first = _lines.setdefault((asyncio.get_running_loop(), id(storage), thread.id), asyncio.Lock()), False
@@ -130,9 +132,11 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, guarded: bool) -
     except (ConflictError, ThreadBusyError):
         raise
     except StorageError:  # perhaps only the reply was lost
-        with suppress(StorageError):
+        try:
             if (run := await _live_run(storage, run_id)) is not None:
                 return run
+        except StorageError:
+            detach(_retried(partial(_discard_if_begun, storage, run_id)))
         raise
 
 
@@ -188,7 +192,8 @@ async def end_run(
 
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
-        StorageError: As for ``Storage.finish_run``. The run then occupies its thread until its time to live has passed.
+        StorageError: As for ``Storage.finish_run``. A run without last messages then ends in the background once the
+            database is back, or at the end of its time to live.
     """
     try:
         return await _end(storage, run, outcome, last, events)
@@ -217,7 +222,25 @@ async def _end(
                 numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
                 if all(message.id in numbers for message in last):
                     return [numbers[message.id] for message in last]
+        if not last:
+            detach(_retried(partial(storage.finish_run, run, outcome, events=events)))
         raise
+
+
+async def _retried(end: Callable[[], Awaitable[object]]) -> None:
+    """Await ``end()``, which ends a run, until the database is back, for at most ``RUN_TTL`` seconds."""
+    deadline, pause = time.monotonic() + RUN_TTL, _FIRST_WAIT
+    while True:
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, _LONGEST_RETRY)
+        try:
+            await end()
+            return
+        except (ConflictError, RunLostError):
+            return  # it has ended
+        except StorageError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def unstored(message: Message) -> Message:
