@@ -17,7 +17,9 @@ from diarist.processors import ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, Thread
 from diarist.storage.records import own_resource
 from tests.exactly_once.simulation import simulated
+from tests.memory.diary_kit import keeping_diary
 from tests.scenarios.kit import WatchedStorage, answering, observational
+from tests.scenarios.test_waits_for_a_dead_process import told
 
 RETRY = 3.0
 """Seconds between two attempts to end a run, at most."""
@@ -125,5 +127,24 @@ def test_a_run_that_another_process_has_taken_over() -> None:
         assert [row.text for row in await memory.messages.list(thread="t")] == ["go", "from elsewhere"]
 
     storage = Away("finish_run")
+    with simulated(1) as (loop, *_):
+        loop.run_until_complete(story())
+
+
+def test_when_an_observation_ends() -> None:
+    """Its lease is released, so that the thread can be observed."""
+
+    async def story() -> None:
+        memory = keeping_diary(storage)
+        await told(memory)
+        with pytest.raises(StorageError):
+            await memory.diary.observe(thread="t")
+        await asyncio.sleep(1)
+        storage.is_back()
+        await asyncio.sleep(RETRY)
+        await told(memory)
+        await memory.diary.observe(thread="t")
+
+    storage = Away("release_lease")
     with simulated(1) as (loop, *_):
         loop.run_until_complete(story())

@@ -7,13 +7,13 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
 
-from diarist.concurrency import acquire_or_release, cancel_and_wait, detach, shield_until_done
+from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done, try_in_background
 from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
 from diarist.messages import Message
 from diarist.run_context import Outcome
@@ -26,7 +26,6 @@ RUN_TTL = 60.0
 """Seconds without a heartbeat after which another process may take over the thread of a run."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
-_LONGEST_RETRY = 2.0
 _lines = weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], asyncio.Lock]()
 """Of the calls that wait for a thread in an event loop, the holder of the lock asks the database."""
 _NEWEST = 100
@@ -136,7 +135,7 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, guarded: bool) -
             if (run := await _live_run(storage, run_id)) is not None:
                 return run
         except StorageError:
-            detach(_retried(partial(_discard_if_begun, storage, run_id)))
+            try_in_background(partial(_discard_if_begun, storage, run_id), RUN_TTL)
         raise
 
 
@@ -223,24 +222,8 @@ async def _end(
                 if all(message.id in numbers for message in last):
                     return [numbers[message.id] for message in last]
         if not last:
-            detach(_retried(partial(storage.finish_run, run, outcome, events=events)))
+            try_in_background(partial(storage.finish_run, run, outcome, events=events), RUN_TTL)
         raise
-
-
-async def _retried(end: Callable[[], Awaitable[object]]) -> None:
-    """Await ``end()``, which ends a run, until the database is back, for at most ``RUN_TTL`` seconds."""
-    deadline, pause = time.monotonic() + RUN_TTL, _FIRST_WAIT
-    while True:
-        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(pause * 2, _LONGEST_RETRY)
-        try:
-            await end()
-            return
-        except (ConflictError, RunLostError):
-            return  # it has ended
-        except StorageError:
-            if time.monotonic() > deadline:
-                raise
 
 
 def unstored(message: Message) -> Message:
