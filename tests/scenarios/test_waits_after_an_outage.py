@@ -87,7 +87,7 @@ def after_an_outage(
 @pytest.mark.parametrize("seconds", [0, 20])
 def test_when_a_run_ends(diary: bool, seconds: float) -> None:
     texts, waited = after_an_outage(Away("finish_run"), ask, diary=diary, seconds=seconds)
-    assert texts == ["go", "next", "Understood, noted."]
+    assert texts == ["go", "Understood, noted.", "next", "Understood, noted."]
     assert waited < RETRY
 
 

@@ -184,10 +184,19 @@ class Heartbeat:
 
 
 async def end_run(
-    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+    storage: Storage,
+    run: Run,
+    outcome: Outcome,
+    last: Sequence[Message] = (),
+    events: Sequence[NewEvent] = (),
+    *,
+    late: Sequence[Message] = (),
 ) -> Sequence[int]:
     """End the run with its last messages and events, even if the caller is cancelled. Return the ``seq`` of each
     message.
+
+    Args:
+        late: Messages to store if the run ends late; not with ``last``.
 
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
@@ -195,15 +204,20 @@ async def end_run(
             database is back, or at the end of its time to live.
     """
     try:
-        return await _end(storage, run, outcome, last, events)
+        return await _end(storage, run, outcome, last, events, late)
     except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
         with suppress(StorageError):
-            await shield_until_done(_end(storage, run, outcome, last, events), hurried=True)
+            await shield_until_done(_end(storage, run, outcome, last, events, late), hurried=True)
         raise
 
 
 async def _end(
-    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], events: Sequence[NewEvent]
+    storage: Storage,
+    run: Run,
+    outcome: Outcome,
+    last: Sequence[Message],
+    events: Sequence[NewEvent],
+    late: Sequence[Message],
 ) -> Sequence[int]:
     try:
         return await storage.finish_run(run, outcome, messages=last, events=events)
@@ -222,7 +236,7 @@ async def _end(
                 if all(message.id in numbers for message in last):
                     return [numbers[message.id] for message in last]
         if not last:
-            try_in_background(partial(storage.finish_run, run, outcome, events=events), RUN_TTL)
+            try_in_background(partial(storage.finish_run, run, outcome, messages=late, events=events), RUN_TTL)
         raise
 
 
