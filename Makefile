@@ -26,10 +26,10 @@ test: $(READY) ## Check style and types, then run the quick tests (options: make
 	@$(CLOCK); $(MAKE) lint && $(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(READY) ## The same, then the slow tests and the adapters, as continuous integration does
-	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"
+	@$(CLOCK); $(MAKE) test ARGS="--hypothesis-profile=thorough" && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"
 
 test-slow: $(READY) ## Run the slow tests only
-	@$(CLOCK); $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(or $(ARGS),$(SLOW))
+	@$(CLOCK); $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --hypothesis-profile=thorough $(or $(ARGS),$(SLOW))
 
 # Each framework has an environment of its own: in one for all of them, pip would go back to old versions silently.
 NAME ?= pydantic_ai langchain openai_agents strands llama_index google_adk agent_framework

@@ -14,8 +14,9 @@ gc.disable()  # collecting tests makes a million objects and hardly any garbage
 __all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_collection_finish", "pytest_terminal_summary"]
 
 
-settings.register_profile("diarist", deadline=None)  # a busy machine is no failure
-settings.load_profile("diarist")
+settings.register_profile("thorough", deadline=None)  # a busy machine is no failure
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.load_profile("quick")  # `make test-all` loads the other one
 
 
 @pytest.fixture(scope="session")
