@@ -6,6 +6,7 @@
 .PHONY: help demo test test-all test-slow test-integrations lint format bench clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE # tests and programs that they start would be compiled in each run
 
 BIN := .venv/bin
 BASE := .venv/.base

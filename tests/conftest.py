@@ -10,12 +10,10 @@ import certifi
 import pytest
 from hypothesis import settings
 
-from tests.postgres import postgres_server, postgres_url
+from tests.loopback.fixtures import *  # noqa: F403 - fixtures
+from tests.postgres import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 gc.disable()  # collecting tests makes a million objects and hardly any garbage
-
-__all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_collection_finish", "pytest_terminal_summary"]
-
 
 settings.register_profile("thorough", deadline=None)  # a busy machine is no failure
 settings.register_profile("quick", deadline=None, max_examples=25)

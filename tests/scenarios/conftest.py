@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
-from tests.loopback.fixtures import *  # noqa: F403 - fixtures
 
 
 @pytest.fixture(params=["sqlite", "in-memory"])
