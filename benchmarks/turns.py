@@ -338,8 +338,10 @@ async def work(path: str, server: str, name: str) -> None:
 def once(python: str, scene: str, server: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         command = [python, __file__, "--scene", scene, "--server", server, "--folder", folder]
-        hides = {} if python == sys.executable else {"PYTHONPATH": ""}  # it would name this version
-        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, env={**os.environ, **hides})
+        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # workers start with compiled files, as if installed
+        if python != sys.executable:
+            env["PYTHONPATH"] = ""  # it would name this version
+        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env)
         return json.loads(run.stdout.split()[-1])
 
 

@@ -215,6 +215,15 @@ def test_images_and_ids_of_dictionaries() -> None:
     assert out.parts == [FilePart(media_type="image/*", url="https://example.com/a.png")]
 
 
+def test_a_part_in_a_dictionary_is_copied() -> None:
+    part = TextPart(text="hello")
+    (message,) = to_messages([{"role": "user", "content": [part]}])
+    (copied,) = message.parts
+    assert isinstance(copied, TextPart)
+    copied.text = "edited by a processor"
+    assert part.text == "hello"
+
+
 def test_a_message_is_copied_but_keeps_its_id() -> None:
     given = Message.user("hi", metadata={"a": 1})
     (out,) = to_messages(given)

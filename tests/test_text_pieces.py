@@ -18,7 +18,7 @@ SIGNS = [*"aé字。😀ｱ_'ß\n.!“ \"", "Bc", "don't", "x1", "12", "  ", "e\
 
 def small_pieces(text: str, size: int) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_PIECE", size)
+        patch.setattr(tokens, "_PIECE_LENGTH", size)
         return list(pieces(text))
 
 
@@ -38,7 +38,7 @@ def test_pieces_give_the_same_result_as_the_whole_text(text: str, size: int) -> 
 def test_pieces_are_about_as_long_as_they_should_be(unit: str) -> None:
     found = list(pieces(unit * 100_000))
     assert len(found) > 1
-    assert max(map(len, found)) <= tokens._PIECE + len(unit)
+    assert max(map(len, found)) <= tokens._PIECE_LENGTH + len(unit)
 
 
 def test_a_text_without_an_end_of_a_word_is_one_piece() -> None:

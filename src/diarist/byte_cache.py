@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 P = ParamSpec("P")
 
-_OF_AN_ENTRY = 300
+_ENTRY_BYTES = 300
 """Bytes of an entry in addition to its key and value: its slot in the dictionary, tuples, numbers and links."""
 
 
@@ -101,7 +101,7 @@ def cached(
             if found is None:
                 found = function(*args, **kwargs)
                 taken = size_of(args, found) if size is None else size(*args, **kwargs)
-                cache.put(args, found, _OF_AN_ENTRY + taken)
+                cache.put(args, found, _ENTRY_BYTES + taken)
             return found
 
         return remembered

@@ -36,7 +36,8 @@ from diarist.prompting import build_prompt, join_results
 __all__ = ["to_anthropic", "to_openai", "to_ui"]
 
 _CHAT = Dialect(maker="openai", echoes_reasoning=False)
-_OURS = "diarist_"
+_OWN_KEYS = "diarist_"
+"""Prefix of the library's keys in metadata."""
 
 
 def to_openai(messages: MessageInput | Prompt) -> list[dict[str, Json]]:
@@ -49,7 +50,7 @@ def to_openai(messages: MessageInput | Prompt) -> list[dict[str, Json]]:
     address of a file other than an image. Other files are passed on, and the server decides.
     """
     try:
-        return [out for said in _prompt(messages) for out in chat_messages(said, _CHAT, "openai", thought=False)]
+        return [form for item in _prompt(messages) for form in chat_messages(item, _CHAT, "openai", thought=False)]
     except BadRequestError as error:
         raise InputError(str(error)) from error
 
@@ -66,12 +67,12 @@ def to_anthropic(messages: MessageInput | Prompt) -> dict[str, Json]:
     """
     system: list[str] = []
     turns: list[dict[str, Json]] = []
-    for said in _prompt(messages):
-        if said.role == "system":
-            system.append(said.text)
+    for message in _prompt(messages):
+        if message.role == "system":
+            system.append(message.text)
             continue
-        role = "assistant" if said.role == "assistant" else "user"
-        content = [block for part in said.parts if (block := _block(part)) is not None]
+        role = "assistant" if message.role == "assistant" else "user"
+        content = [block for part in message.parts if (block := _block(part)) is not None]
         if content and turns and turns[-1]["role"] == role:
             turns[-1]["content"] += content
         elif content:
@@ -94,7 +95,9 @@ def to_ui(messages: MessageInput) -> list[dict[str, Json]]:
         if message.id in results:  # a late result: text for the model only
             continue
         parts = [_ui_part(part, number) for number, part in enumerate(message.parts)]
-        metadata: dict[str, Json] = {key: value for key, value in message.metadata.items() if not key.startswith(_OURS)}
+        metadata: dict[str, Json] = {
+            key: value for key, value in message.metadata.items() if not key.startswith(_OWN_KEYS)
+        }
         if message.created_at is not None:
             metadata["createdAt"] = message.created_at.isoformat()
         if message.is_cut:

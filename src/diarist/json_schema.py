@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
+    from pydantic import ValidationError as PydanticError
 
 _SHOWN = 60
 """Characters of a value that an error message shows."""
@@ -19,6 +20,11 @@ def no_schema(error: Exception) -> str:
     """Return one line for an error of pydantic about a type: its first sentence, and which types can be used."""
     why = str(error).partition("\n")[0].partition(". ")[0]
     return f"has no JSON schema; use a Pydantic model, a dataclass, a TypedDict or a built-in type: {why}"
+
+
+def listed_problems(error: PydanticError, *, whole: str) -> str:
+    """Return the problems of a value that pydantic refused, each with its place; ``whole`` names the value itself."""
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in error.errors())
 
 
 class JsonSchema:
@@ -75,12 +81,11 @@ class JsonSchema:
 def _validator(partial: bool) -> Any:
     from jsonschema import Draft202012Validator, validators
 
+    def accept(*_: Any) -> tuple[()]:
+        return ()
+
     make: Any = validators
-    return make.extend(Draft202012Validator, {"required": _anything} if partial else {})
-
-
-def _anything(*_: Any) -> tuple[()]:
-    return ()
+    return make.extend(Draft202012Validator, {"required": accept} if partial else {})
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -129,13 +129,13 @@ class MessageList:
     def of(self, *origins: Origin) -> list[Message]:
         """Messages of these origins, including hidden messages."""
         if origins not in self._views:
-            known = self._origins
+            origin_of = self._origins
             among = self._messages
             if "memory" not in origins:  # most messages are, so the others are collected once for all views
-                if self._own is None:
-                    self._own = [message for message in among if known[message.id] != "memory"]
-                among = self._own
-            self._views[origins] = [message for message in among if known[message.id] in origins]
+                if self._not_remembered is None:
+                    self._not_remembered = [message for message in among if origin_of[message.id] != "memory"]
+                among = self._not_remembered
+            self._views[origins] = [message for message in among if origin_of[message.id] in origins]
         return list(self._views[origins])
 
     @property
@@ -165,7 +165,7 @@ class MessageList:
         self._messages = messages
         self._origins = origins
         self._views: dict[tuple[Origin, ...], list[Message]] = {}
-        self._own: list[Message] | None = None
+        self._not_remembered: list[Message] | None = None
         self._window: list[Message] | None = None  # the last one given to ``remember``
 
     def add(self, message: Message, origin: Origin = "input") -> None:
@@ -175,15 +175,15 @@ class MessageList:
             return
         if message.id not in self._origins and origin != "memory":
             self._messages.append(message)
-            if self._own is not None:
-                self._own.append(message)
+            if self._not_remembered is not None:
+                self._not_remembered.append(message)
         else:
             if message.id in self._origins:
                 place = next(i for i, other in enumerate(self._messages) if other.id == message.id)
                 self._messages[place] = message
             else:
                 self._messages.insert(len(self.remembered), message)
-            self._own = self._window = None
+            self._not_remembered = self._window = None
         self._origins[message.id] = origin
         self._views.clear()
 
@@ -212,17 +212,17 @@ class MessageList:
             origins.update(dict.fromkeys(ids, "memory"))
             self._arrange(rows + self._messages, origins)
             return
-        new: dict[str | None, list[Message]] = {}
-        before = None
+        front: list[Message] = []
+        after: dict[str, list[Message]] = {}
+        place = front
         for row in rows:
             if row.id in origins:
-                before = row.id
+                place = after.setdefault(row.id, [])
             else:
                 origins[row.id] = "memory"
-                new.setdefault(before, []).append(row)
-        if new:
-            front = new.pop(None, [])
-            self._arrange(front + [m for known in self._messages for m in (known, *new.get(known.id, ()))], origins)
+                place.append(row)
+        if len(origins) > len(self._origins):
+            self._arrange(_interleaved(front, self._messages, after), origins)
 
     def remember(self, window: Sequence[Message]) -> None:
         """Make ``window``, without dropped messages, the thread's part of the prompt.
@@ -303,9 +303,20 @@ class MessageList:
                 place = after.setdefault(message.id, [])
             elif message.id not in gone:
                 place.append(message)
-        messages = front + [m for known in kept.values() for m in (known, *after.get(known.id, ()))]
+        messages = _interleaved(front, kept.values(), after)
         self._arrange(messages, {message.id: self._origins.get(message.id, default) for message in messages})
         self._hidden &= self._origins.keys()
+
+
+def _interleaved(
+    front: Iterable[Message], messages: Iterable[Message], after: Mapping[str, Iterable[Message]]
+) -> list[Message]:
+    """Return ``front``, then each of ``messages`` with those that come ``after`` its id."""
+    out = list(front)
+    for message in messages:
+        out.append(message)
+        out += after.get(message.id, ())
+    return out
 
 
 @cache
@@ -420,7 +431,7 @@ def _to_part(part: Any, index: int) -> Part:
         case str():
             return TextPart(text=part)
         case TextPart() | FilePart() | ToolPart():
-            return part
+            return copy(part)  # the caller's own object
         case {"type": "text", "text": str(text)}:
             return TextPart(text=text)
         case {"type": "image_url", "image_url": {"url": str(url)}}:

@@ -13,8 +13,10 @@ from diarist.messages import Prompt, PromptMessage
 
 PromptArea = Literal["tools", "instructions", "notes", "messages"]
 
-_MOST, _OF_A_BLOCK, _OF_AN_ENTRY, _OF_A_THREAD = 2_000_000, 24, 40, 600
-"""In bytes: the limit for all threads; estimates for a block, a diary entry, and the rest of a thread's data."""
+_MAX_BYTES = 2_000_000
+"""Limit for the prompts of all threads."""
+_BLOCK_BYTES, _ENTRY_BYTES, _THREAD_BYTES = 24, 40, 600
+"""Estimates for a block, a diary entry, and the rest of a thread's data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class PromptHistory:
     most 2 MB."""
 
     def __init__(self) -> None:
-        self._last: ByteCache[tuple[str, str], tuple[_Blocks, DiaryState]] = ByteCache(_MOST)
+        self._last: ByteCache[tuple[str, str], tuple[_Blocks, DiaryState]] = ByteCache(_MAX_BYTES)
 
     def compare(
         self,
@@ -116,15 +118,15 @@ class PromptHistory:
             diary: The diary that the notes show.
         """
         blocks = _blocks(prompt, tools, notes)
-        known, shown = self._last.get((thread_id, model_id)) or (None, diary)
+        known, diary_before = self._last.get((thread_id, model_id)) or (None, diary)
         last = prompt.messages[-1] if prompt.messages else None
         is_feedback = last is not None and last.role == "user" and last.message_id is None
         end = len(blocks.hashes) - is_feedback
         kept = blocks._replace(hashes=blocks.hashes[:end], lengths=blocks.lengths[:end])
-        size = _OF_A_THREAD + end * _OF_A_BLOCK + len(diary.entries) * _OF_AN_ENTRY
+        size = _THREAD_BYTES + end * _BLOCK_BYTES + len(diary.entries) * _ENTRY_BYTES
         self._last.put((thread_id, model_id), (kept, diary), size)
         before = array("q") if known is None else known.hashes
-        same = min(len(before), len(blocks.hashes))
+        same = min(len(before), len(blocks.hashes))  # the number of leading blocks that are equal
         if before[:same] != blocks.hashes[:same]:
             same = next(i for i, (old, new) in enumerate(zip(before, blocks.hashes, strict=False)) if old != new)
         changed = known.area(same) if known is not None and same < len(before) else None
@@ -133,20 +135,20 @@ class PromptHistory:
             characters=sum(blocks.lengths),
             stable_characters=sum(blocks.lengths[:same]),
             changed=changed,
-            why=diary.why(shown) if changed else "",
+            why=diary.why(diary_before) if changed else "",
             first=known is None,
         )
 
 
 def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
-    told = [repr(tool) for tool in tools]
+    described = [repr(tool) for tool in tools]
     leading = list(takewhile(lambda message: message.role == "system", prompt.messages))
     instructions = len(leading) - notes
-    blocks = [(hash(text), len(text)) for text in told]
+    blocks = [(hash(text), len(text)) for text in described]
     blocks += [_block(message, place < instructions) for place, message in enumerate(leading)]
     blocks += [_block(message) for message in prompt.messages[len(leading) :]]
     hashes, lengths = array("q", [block[0] for block in blocks]), array("q", [block[1] for block in blocks])
-    return _Blocks(len(told), instructions, notes, hashes, lengths)
+    return _Blocks(len(described), instructions, notes, hashes, lengths)
 
 
 def _block(message: PromptMessage, is_instruction: bool = False) -> tuple[int, int]:

@@ -29,7 +29,7 @@ FEEDBACK_TAG = "processor-retry-feedback"
 APPROVED_KEY = "diarist_approved"
 """Metadata key of a message: ids of its calls that were approved and started, so that none runs twice."""
 
-_NOT_KEPT = "This call was approved and started, but its run failed, so its result is unknown."
+_RESULT_LOST = "This call was approved and started, but its run failed, so its result is unknown."
 
 _CUT = "[The user stopped your answer here.]"
 
@@ -48,34 +48,48 @@ def build_prompt(
 
     Calls without a result, data parts and sources are left out. A call and its result become an assistant message
     and a tool message right after it. A short note in the user role follows an answer that the user stopped.
-    ``feedback`` comes last, in the user role: some providers move system messages to the front, which would break the
-    cached prefix. ``cache_breakpoints`` sets up to four breakpoints: after the
-    instructions, the last system message, the last message of the previous request, and the last message. ``reuse``:
-    nothing changes messages in place, so each is rendered only once, and all prompts share its prompt messages.
+
+    Args:
+        feedback: Comes last, in the user role: some providers move system messages to the front, which would break the
+            cached prefix.
+        cache_breakpoints: Sets up to four breakpoints, see ``_set_breakpoints``.
+        reuse: Nothing changes messages in place, so each is rendered only once, and all prompts share its prompt
+            messages.
     """
-    out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
-    known = 0
+    prompts: list[list[PromptMessage]] = []  # of each message
     for message in messages if reuse else ():  # nearly always all but the newest
         rendered = message.rendered
         if rendered is None or rendered.sent is not message.sent:
             break
-        out += rendered.prompt
-        known += 1
+        prompts.append(rendered.prompt)
+    known = len(prompts)
     newer = join_results(messages[known:])
-    rest = [_rendered(message) if reuse else _from_message(message) for message in newer]
-    out.extend(chain.from_iterable(rest))
+    prompts += [_rendered(message) if reuse else _from_message(message) for message in newer]
+    out = [PromptMessage(role="system", parts=[TextPart(text=item.text)]) for item in system]
+    out.extend(chain.from_iterable(prompts))
     if cache_breakpoints and len(out) > len(system):
-        marks = [*[i for i, item in enumerate(system) if item.tag is None][-1:], len(system) - 1, len(out) - 1]
-        previous = _previous_length([*messages[:known], *newer])
-        if previous < known + len(newer):
-            shown = [message.rendered.prompt for message in messages[previous:known] if message.rendered is not None]
-            marks.append(len(out) - sum(map(len, [*shown, *rest[max(0, previous - known) :]])) - 1)
-        for index in {*marks} - {-1}:
-            out[index] = replace(out[index], cache=True)
+        _set_breakpoints(out, system, [*messages[:known], *newer], prompts)
     if feedback is not None:
         text = f"<{FEEDBACK_TAG}>\n{feedback}\n</{FEEDBACK_TAG}>"
         out.append(PromptMessage(role="user", parts=[TextPart(text=text)]))
     return Prompt(messages=out)
+
+
+def _set_breakpoints(
+    out: list[PromptMessage],
+    system: Sequence[SystemMessage],
+    messages: Sequence[Message],
+    prompts: Sequence[Sequence[PromptMessage]],
+) -> None:
+    """Set breakpoints after the instructions, the last system message, the last message of the previous request, and
+    the last message. ``prompts`` has the prompt messages of each of ``messages``."""
+    instructions = [index for index, item in enumerate(system) if item.tag is None]
+    places = {*instructions[-1:], len(system) - 1, len(out) - 1}
+    previous = _previous_length(messages)
+    if previous < len(messages):
+        places.add(len(out) - sum(map(len, prompts[previous:])) - 1)
+    for place in places - {-1}:
+        out[place] = replace(out[place], cache=True)
 
 
 def _previous_length(messages: Sequence[Message]) -> int:
@@ -86,10 +100,10 @@ def _previous_length(messages: Sequence[Message]) -> int:
     """
     end = len(messages)
     if end and messages[-1].role != "assistant":
-        present = next((message.run_id for message in reversed(messages) if message.run_id is not None), None)
+        run_id = next((message.run_id for message in reversed(messages) if message.run_id is not None), None)
         while end:
             last = messages[end - 1]
-            is_input = last.role != "assistant" if last.run_id is None else last.run_id == present
+            is_input = last.role != "assistant" if last.run_id is None else last.run_id == run_id
             if not is_input:
                 break
             end -= 1
@@ -104,7 +118,7 @@ def join_results(messages: Sequence[Message]) -> list[Message]:
     result becomes an error that says so. The given messages are not changed.
     """
     out: list[Message] = []
-    waiting: dict[str, tuple[int, int]] = {}
+    waiting: dict[str, tuple[int, int]] = {}  # by call id: index of the message in ``out``, and of its part
     for message in messages:
         if message.role == "tool":
             late = _join(message, out, waiting)
@@ -113,20 +127,21 @@ def join_results(messages: Sequence[Message]) -> list[Message]:
             continue
         if message.role == "user":
             waiting.clear()
-        for place, part in enumerate(message.parts):
+        for index, part in enumerate(message.parts):
             if isinstance(part, ToolPart) and part.state == "call":
-                waiting[part.call_id] = (len(out), place)
-        out.append(_with_begun(message) if message.metadata else message)
+                waiting[part.call_id] = (len(out), index)
+        out.append(_with_lost_results(message) if message.metadata else message)
     return out
 
 
-def _with_begun(message: Message) -> Message:
-    begun = message.metadata.get(APPROVED_KEY)
-    if not begun:
+def _with_lost_results(message: Message) -> Message:
+    """Return the message with an error for each call that was approved and started but has no result."""
+    started = message.metadata.get(APPROVED_KEY)
+    if not started:
         return message
     parts = [
-        replace(part, state="error", result=_NOT_KEPT)
-        if isinstance(part, ToolPart) and part.state == "call" and part.call_id in begun
+        replace(part, state="error", result=_RESULT_LOST)
+        if isinstance(part, ToolPart) and part.state == "call" and part.call_id in started
         else part
         for part in message.parts
     ]
@@ -137,17 +152,16 @@ def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, in
     """Merge each result into its call; return the texts of results without an open call."""
     late: list[str] = []
     for part in results.tool_parts:
-        place = waiting.pop(part.call_id, None)
-        if place is None:
+        if part.call_id not in waiting:
             name = f" of {part.name}" if part.name else ""
             late.append(f"[Late result{name}, call {part.call_id}]\n{part.result_text}")
             continue
-        message = out[place[0]]
-        call = message.parts[place[1]]
+        message_index, part_index = waiting.pop(part.call_id)
+        parts = list(out[message_index].parts)
+        call = parts[part_index]
         assert isinstance(call, ToolPart)
-        parts = list(message.parts)
-        parts[place[1]] = replace(call, state=part.state, result=part.result)
-        out[place[0]] = replace(message, parts=parts)
+        parts[part_index] = replace(call, state=part.state, result=part.result)
+        out[message_index] = replace(out[message_index], parts=parts)
     return late
 
 
@@ -182,7 +196,7 @@ def _from_message(message: Message) -> list[PromptMessage]:
         parts = _user_parts(message)
         return [PromptMessage(role=message.role, parts=parts, message_id=message.id)] if parts else []
     if len(message.parts) == 1 and isinstance(part := message.parts[0], TextPart):  # nearly always
-        out = [PromptMessage(role="assistant", parts=[_own(part)], message_id=message.id)]
+        out = [PromptMessage(role="assistant", parts=[_copied(part)], message_id=message.id)]
     else:
         out = _assistant_messages(message)
     if message.is_cut and out:  # in the user role, so that the model does not imitate it
@@ -192,9 +206,9 @@ def _from_message(message: Message) -> list[PromptMessage]:
 
 def _user_parts(message: Message) -> list[PromptPart]:
     note = message.sent.text if message.sent is not None else ""  # without text, the block only records its sources
-    if len(message.parts) == 1 and isinstance(said := message.parts[0], TextPart):  # nearly always
-        return [_own(said) if not note else TextPart(text=f"{note}\n\n{said.text}")]
-    parts: list[PromptPart] = [_own(part) for part in message.parts if isinstance(part, (TextPart, FilePart))]
+    if len(message.parts) == 1 and isinstance(part := message.parts[0], TextPart):  # nearly always
+        return [TextPart(text=f"{note}\n\n{part.text}") if note else _copied(part)]
+    parts: list[PromptPart] = [_copied(part) for part in message.parts if isinstance(part, (TextPart, FilePart))]
     first = parts[0] if parts else None
     if note and isinstance(first, TextPart):  # one text, since some servers accept only a single string
         parts[0] = TextPart(text=f"{note}\n\n{first.text}")
@@ -206,15 +220,15 @@ def _user_parts(message: Message) -> list[PromptPart]:
 def _assistant_messages(message: Message) -> list[PromptMessage]:
     """Return an assistant and a tool message; more if text follows a tool's result."""
     out: list[PromptMessage] = []
-    said: list[PromptPart] = []
+    answer: list[PromptPart] = []
     results: list[PromptPart] = []
 
     def close() -> None:
-        if said:
-            out.append(PromptMessage(role="assistant", parts=list(said), message_id=message.id))
+        if answer:
+            out.append(PromptMessage(role="assistant", parts=list(answer), message_id=message.id))
         if results:
             out.append(PromptMessage(role="tool", parts=list(results), message_id=message.id))
-        said.clear()
+        answer.clear()
         results.clear()
 
     for part in message.parts:
@@ -222,9 +236,9 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
             case TextPart() | ReasoningPart() | FilePart():
                 if results:
                     close()
-                said.append(_own(part))
+                answer.append(_copied(part))
             case ToolPart() if part.state != "call":
-                said.append(
+                answer.append(
                     ToolCallPart(
                         call_id=part.call_id,
                         name=part.name,
@@ -241,7 +255,7 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
                     provider_executed=part.provider_executed,
                     provider_data=copy_json(part.provider_data) if part.provider_executed else None,
                 )
-                (said if part.provider_executed else results).append(result)
+                (answer if part.provider_executed else results).append(result)
             case _:
                 pass
     close()
@@ -249,7 +263,7 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
     return [m for m in out if not all(isinstance(part, ReasoningPart) for part in m.parts)]
 
 
-def _own(part: Content) -> Content:
+def _copied(part: Content) -> Content:
     """Return a copy, so that edits of the prompt do not change the conversation."""
     if isinstance(part, TextPart):  # the most frequent kind; ``copy`` and ``replace`` are ten times slower
         return TextPart(

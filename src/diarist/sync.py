@@ -15,7 +15,7 @@ from diarist.exceptions import DiaristError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AT_MOST = 5.0
+INTERRUPT_GRACE = 5.0
 """Seconds that an interrupted call waits for the end of its run, so that the run can store its steps."""
 
 blocked_loop = ContextVar[asyncio.AbstractEventLoop | None]("blocked_loop", default=None)
@@ -29,16 +29,16 @@ _thread: threading.Thread | None = None
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the shared loop and wait for it; background work on the loop continues between calls.
 
-    An interruption, such as Ctrl-C, cancels the work and waits at most ``AT_MOST`` for its end. Raises DiaristError
-    when called from the shared loop itself, which would be a deadlock.
+    An interruption, such as Ctrl-C, cancels the work and waits at most ``INTERRUPT_GRACE`` for its end. Raises
+    DiaristError when called from the shared loop itself, which would be a deadlock.
     """
     interrupted, ended = threading.Event(), threading.Event()
     blocked = running_loop() or blocked_loop.get()
-    running: list[asyncio.Task[Any]] = []
+    tasks: list[asyncio.Task[Any] | None] = []  # the work's task, once it has started
 
     async def to_its_end() -> T:
         blocked_loop.set(blocked)
-        running.extend(filter(None, [asyncio.current_task()]))
+        tasks.append(asyncio.current_task())
         try:
             if interrupted.is_set():
                 work.close()
@@ -48,8 +48,9 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
             ended.set()
 
     def cancel() -> None:
-        for task in running:
-            task.cancel()
+        for task in tasks:
+            if task is not None:
+                task.cancel()
 
     loop = _shared_loop()
     if threading.current_thread() is _thread:
@@ -64,7 +65,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         if not ended.is_set():  # interrupted, perhaps before the future was created
             interrupted.set()
             loop.call_soon_threadsafe(cancel)
-            ended.wait(AT_MOST)
+            ended.wait(INTERRUPT_GRACE)
         raise
 
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     import regex
 
 _MAX_RUN = 8192
+"""Longest run of characters of one kind that is merged as a whole."""
 _LOG_RANKS = log(200_000)
+"""Logarithm of the number of tokens in o200k_base."""
 
 # The kinds of characters that can form one long piece in OpenAI's split. (Digits cannot: they are split in threes.)
 _RUN_CLASSES = (
@@ -35,8 +37,8 @@ _RUN_CLASSES = (
 )
 
 
-_PIECE = 65_536
-_END = re.compile(r"[^\W_](?=[\s.,;:!?()\"。，、！？])")
+_PIECE_LENGTH = 65_536
+_CUT = re.compile(r"[^\W_](?=[\s.,;:!?()\"。，、！？])")
 """Where texts are cut: between a letter or digit and one of these characters. No word or token spans such a cut, and
 the two characters do not combine."""
 
@@ -199,10 +201,10 @@ def _run_patterns() -> tuple[regex.Pattern[str], ...]:
 
 def piece_ends(text: str) -> Iterator[int]:
     """Yield the positions at which a text is cut, somewhat more than 65,536 characters apart; more after long words."""
-    place = _PIECE
-    while found := _END.search(text, place):
+    place = _PIECE_LENGTH
+    while found := _CUT.search(text, place):
         yield found.end()
-        place = found.end() + _PIECE
+        place = found.end() + _PIECE_LENGTH
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -224,8 +226,8 @@ FIRST_CUT = "\u3040"
 _FILE = Path(__file__).parent / "data" / "o200k_base.table.zlib"
 _SHA256 = "9026f3bbd860654a6d90aa4ee0a3edef10cc2e68dddf023161dfca6721f4fcd6"
 _RANK_BITS = 18
-_KEPT_BYTES = 4_000_000
-_OF_AN_ENTRY = 110
+_MAX_CACHE_BYTES = 4_000_000
+_ENTRY_BYTES = 110
 
 # The pattern by which o200k_base splits a text before merging bytes, from openai_public.py of tiktoken.
 _SPLIT = "|".join(
@@ -304,8 +306,8 @@ class _CountCache(dict[str, int]):
 
     def __missing__(self, text: str) -> int:
         count = self._count(text)
-        self._size += _OF_AN_ENTRY + getsizeof(text)
-        if self._size > _KEPT_BYTES:
+        self._size += _ENTRY_BYTES + getsizeof(text)
+        if self._size > _MAX_CACHE_BYTES:
             self.clear()
             self._size = 0
         self[text] = count

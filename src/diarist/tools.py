@@ -28,7 +28,7 @@ from typing_extensions import TypeVar
 
 from diarist.checks import seconds
 from diarist.exceptions import ConfigError, ToolError
-from diarist.json_schema import no_schema
+from diarist.json_schema import listed_problems, no_schema
 from diarist.messages import Json, copy_json
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Tool(Generic[DepsT]):
 
     def must_be_approved(self, args: Mapping[str, Json]) -> bool:
         """Return True if a call with these arguments waits for approval."""
-        return self.needs_approval(_copy(args)) if callable(self.needs_approval) else self.needs_approval
+        return self.needs_approval(_copy_args(args)) if callable(self.needs_approval) else self.needs_approval
 
     def _implementation(self) -> Callable[..., Any]:
         if self.function is None:
@@ -177,8 +177,9 @@ class Tool(Generic[DepsT]):
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
         """Return the function bound to validated copies of the arguments. Raises ToolError, with a text for the
         model."""
-        function, own = self._implementation(), _copy(args)
-        values = own if self._signature is None else self._signature.validate(own, context)
+        function, values = self._implementation(), _copy_args(args)
+        if self._signature is not None:
+            values = self._signature.validate(values, context)
         return lambda: function(**values)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +187,7 @@ class Tool(Generic[DepsT]):
         return self._implementation()(*args, **kwargs)
 
 
-def _copy(args: Mapping[str, Json]) -> dict[str, Json]:
+def _copy_args(args: Mapping[str, Json]) -> dict[str, Json]:
     return {name: copy_json(value) for name, value in args.items()}
 
 
@@ -227,11 +228,11 @@ class _Signature:
         from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
         # Use neutral field names, since pydantic fields cannot be called `json` or `_x`.
-        behind: dict[str, Any] = {
+        aliased: dict[str, Any] = {
             f"p{i}": (Annotated[hint, Field(alias=name)], default)
             for i, (name, (hint, default)) in enumerate(fields.items())
         }
-        model = create_model(f"{self._name}_arguments", __config__=ConfigDict(extra="forbid"), **behind)
+        model = create_model(f"{self._name}_arguments", __config__=ConfigDict(extra="forbid"), **aliased)
         adapter = TypeAdapter[Any](model)
         adapter.json_schema()
         return adapter
@@ -262,8 +263,8 @@ class _Signature:
             # lax: models write "3" for 3 and ISO dates for dates
             checked = self._adapter.validate_python(dict(args))
         except ValidationError as error:
-            lines = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
-            raise ToolError(f"invalid arguments for {self._name}: {lines}") from error
+            problems = listed_problems(error, whole="arguments")
+            raise ToolError(f"invalid arguments for {self._name}: {problems}") from error
         values = {name: getattr(checked, f"p{i}") for i, name in enumerate(self._fields)}
         return values | dict.fromkeys(self._context_names, context)
 

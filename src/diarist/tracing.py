@@ -105,10 +105,10 @@ def record(name: str, began: int, *, error: Exception | None = None, **attribute
     """Record a span that ends now, as a child of the current span; ``began`` is in nanoseconds since 1970."""
     if (tracer := _tracer()) is None:
         return
-    over = tracer.start_span(name, start_time=began, attributes=_values(attributes))
+    ended = tracer.start_span(name, start_time=began, attributes=_values(attributes))
     if error is not None:
-        _fail(over, error)
-    over.end()
+        _fail(ended, error)
+    ended.end()
 
 
 def _tracer() -> trace.Tracer | None:
@@ -125,19 +125,19 @@ def _fail(current: trace.Span, error: BaseException, kind: str | None = None) ->
     from opentelemetry.trace import StatusCode
 
     error = error.error if isinstance(error, Carrier) else error
-    kind_of, said = type(error), message_of(error)
-    known = kind_of.__module__ == "builtins"
+    cls, message = type(error), message_of(error)
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     current.add_event(  # not ``record_exception``, which fails if ``str(error)`` fails
         "exception",
         {
-            "exception.type": kind_of.__qualname__ if known else f"{kind_of.__module__}.{kind_of.__qualname__}",
-            "exception.message": said,
+            "exception.type": name,
+            "exception.message": message,
             "exception.stacktrace": "".join(traceback.format_exception(error)),
             "exception.escaped": "False",
         },
     )
-    current.set_status(StatusCode.ERROR, said)
-    current.set_attribute("error.type", kind or kind_of.__qualname__)
+    current.set_status(StatusCode.ERROR, message)
+    current.set_attribute("error.type", kind or cls.__qualname__)
 
 
 def _values(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:

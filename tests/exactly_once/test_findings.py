@@ -78,7 +78,7 @@ async def test_what_a_run_rewrites_midway_is_not_in_earlier_generations(chat: Co
     run = await _reflected_midway(chat)
     memory = await chat.open(run)
     rows = await chat.storage.list_messages(chat.thread, run_id=run.id)
-    await memory.forget([next(row for row in rows if row.id == "s1")])
+    await memory.drop_notes_of([next(row for row in rows if row.id == "s1")])
     assert "s1" not in await _past_words(chat)
 
 

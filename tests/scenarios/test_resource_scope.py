@@ -17,7 +17,7 @@ from diarist.exceptions import ContentFilterError, InputError, NotFoundError
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.jobs import Unobserved, pack_threads
 from diarist.memory.observational.message_units import tokens_of
-from diarist.memory.observational.processor import TAIL_ROWS, TAIL_THREADS
+from diarist.memory.observational.prompt.tails import TAIL_ROWS, TAIL_THREADS
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.messages import utc_now
 from diarist.models.base import ModelRequest

@@ -35,7 +35,7 @@ from diarist.models.output_type import OutputType
 from diarist.processors.base import Processor
 from diarist.processors.compose import leaves
 from diarist.processors.pipeline import Pipeline
-from diarist.processors.placement import check, check_history, check_places
+from diarist.processors.placement import check_history, check_list, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
 from diarist.storage.records import thread_and_resource
@@ -48,6 +48,11 @@ T = TypeVar("T")
 
 _warned: WeakValueDictionary[int, MemoryLike] = WeakValueDictionary()
 """Memories that were used without a thread, by ``id()``: they need not be hashable."""
+
+_PROCESSOR_LISTS = ("input_processors", "output_processors", "error_processors", "processors", "extra_processors")
+
+_SEE_MESSAGES = ("prepare_step", "on_step_finish", "stop_when")
+"""Options with a function that gets messages of the run, and may change them in place."""
 
 _UNTIL_CANCELLED = 0.1
 """Seconds for a cancellation to reach its run when the agent is closed."""
@@ -122,11 +127,17 @@ class Agent(Generic[DepsT]):
             own["max_processor_retries"] = max_processor_retries
         check_options({**own, "model_settings": self._model_settings})
         self._defaults = merge_options(own, {} if default_options is None else default_options)
-        static = [name for name in _LISTS if not callable(it := self._defaults.get(name)) or isinstance(it, type)]
-        own_parts = leaves([part for name in static for part in check(name, _processors(name, self._defaults))])
-        self._own = list({id(part): part for part in own_parts}.values())
-        self._live: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
-        self._compiled = self._compile(self._defaults) if len(static) == len(_LISTS) else None
+        fixed: list[Processor[Any]] = []
+        depends_on_call = False  # True if a list is a function of the call's request_context
+        for option in _PROCESSOR_LISTS:
+            given: Any = self._defaults.get(option)
+            if callable(given) and not isinstance(given, type):
+                depends_on_call = True
+            else:
+                fixed += check_list(option, _processors(option, self._defaults))
+        self._closed_with_agent = list({id(processor): processor for processor in leaves(fixed)}.values())
+        self._pipeline = None if depends_on_call else self._compile(self._defaults)
+        self._live: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}  # as AgentRun.live
 
     @overload
     async def generate(
@@ -153,7 +164,7 @@ class Agent(Generic[DepsT]):
             OutputError: The answer does not fit ``output_type``.
             ThreadBusyError: Another run of the thread did not end in time.
         """
-        return await self._run(input, options).execute()
+        return await self._new_run(input, options).execute()
 
     @overload
     def stream(
@@ -172,7 +183,7 @@ class Agent(Generic[DepsT]):
 
         A failing run ends with an ``error`` chunk, and ``await stream.result()`` raises.
         """
-        return AgentStream(self._run(input, options))
+        return AgentStream(self._new_run(input, options))
 
     @overload
     def generate_sync(
@@ -210,7 +221,7 @@ class Agent(Generic[DepsT]):
             InputError: A call does not wait for approval, or its answer is not True, False or a text.
             ConfigError: The agent's processors are not the processors that the run had.
         """
-        return await self._resumed(approvals, of, input, options).execute()
+        return await self._resumed_run(approvals, of, input, options).execute()
 
     def stream_resume(
         self,
@@ -221,7 +232,7 @@ class Agent(Generic[DepsT]):
         **options: Unpack[CallOptions],
     ) -> AgentStream[Any]:
         """Continue a run as ``resume`` does, and stream it chunk by chunk."""
-        return AgentStream(self._resumed(approvals, of, input, options))
+        return AgentStream(self._resumed_run(approvals, of, input, options))
 
     async def close(self) -> None:
         """Close the memory after its background work, and the connections of the model and of the processors.
@@ -255,50 +266,56 @@ class Agent(Generic[DepsT]):
         return f"Agent({', '.join(shown)})"
 
     async def _close(self, close_memory: Callable[[], Awaitable[object]] | None) -> None:
-        await self._cancelled_runs()
+        await self._wait_for_cancelled_runs()
         async with AsyncExitStack() as stack:
             for entry in self._entries:
                 stack.push_async_callback(entry.model.close)
-            for processor in self._own:
+            for processor in self._closed_with_agent:
                 stack.push_async_callback(processor.close)
             if close_memory is not None:
                 await close_memory()  # first: background work may use the agent's model
 
-    async def _cancelled_runs(self) -> None:
+    async def _wait_for_cancelled_runs(self) -> None:
         """Wait until cancelled runs are stored. If the process ended before that, their threads would stay locked.
 
         A cancellation that has just been requested may take a moment to reach its run, through a stream and a server.
         """
-        loop, own = asyncio.get_running_loop(), asyncio.current_task()
-        runs = {run: task for run, task in list(self._live.items()) if task is not own and run.get_loop() is loop}
+        loop, caller = asyncio.get_running_loop(), asyncio.current_task()
+        runs = {end: task for end, task in list(self._live.items()) if task is not caller and end.get_loop() is loop}
         if runs:
             await asyncio.wait(runs, timeout=_UNTIL_CANCELLED)
-        if ending := [run for run, task in runs.items() if task and task.cancelling() and not run.done()]:
-            await asyncio.wait(ending, timeout=CLEANUP_GRACE)
+        cancelled = [end for end, task in runs.items() if task and task.cancelling() and not end.done()]
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=CLEANUP_GRACE)
 
-    def _compile(self, options: CallOptions) -> tuple[Pipeline, bool]:
-        """Put memory's processors around the given ones. Also returns True if a given one checks the final output."""
-        lists = {name: _processors(name, options) for name in _LISTS}
+    def _compile(self, options: CallOptions) -> Pipeline:
+        """Return the pipeline of a call: the processors of its lists, with memory's around them."""
+        lists = {option: _processors(option, options) for option in _PROCESSOR_LISTS}
         lists["processors"] += lists.pop("extra_processors")
-        for name, processors in lists.items():
-            check(name, processors)
+        for option, processors in lists.items():
+            check_list(option, processors)
         check_places(lists)
-        input, output, error, both = lists.values()
-        first: Sequence[Processor[Any]] = ()
-        last: Sequence[Processor[Any]] = ()
-        of_memory = memory_options(options)
-        if self.memory is not None:
-            first = self.memory.input_processors(self.model, *(() if of_memory is None else (of_memory,)))
-            last = self.memory.output_processors(self.model)
-        elif of_memory is not None:
-            raise ConfigError(f"{', '.join(MEMORY_OPTIONS)} are options of memory, and agent {self.name!r} has none")
-        inward = [*_without(first, [*input, *both]), *input, *both]
-        check_history(inward)
-        outward = [*output, *both, *_without(last, [*output, *both])]
-        judged = any(p.hold_output or p.handles("process_output_result") for p in [*output, *both])
-        return Pipeline(inward, outward, [*error, *both]), judged
+        for_all = lists["processors"]
+        input = [*lists["input_processors"], *for_all]
+        output = [*lists["output_processors"], *for_all]
+        guarded = any(p.hold_output or p.handles("process_output_result") for p in output)
+        call_options = memory_options(options)
+        if self.memory is None:
+            if call_options is not None:
+                raise ConfigError(
+                    f"{', '.join(MEMORY_OPTIONS)} are options of memory, and agent {self.name!r} has none"
+                )
+        else:
+            if call_options is None:
+                before = self.memory.input_processors(self.model)
+            else:
+                before = self.memory.input_processors(self.model, call_options)
+            input = [*_without(before, input), *input]
+            output = [*output, *_without(self.memory.output_processors(self.model), output)]
+        check_history(input)
+        return Pipeline(input, output, [*lists["error_processors"], *for_all], guarded=guarded)
 
-    def _resumed(
+    def _resumed_run(
         self,
         approvals: Mapping[str, bool | str],
         of: AgentResult[Any] | None,
@@ -308,7 +325,7 @@ class Agent(Generic[DepsT]):
         answers = check_approvals(approvals)
         if not isinstance(of, AgentResult | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"of must be the result of the run that stopped, not {type(of).__name__}")
-        run = self._run([] if input is None else input, options, empty=input is None)
+        run = self._new_run(input, options)
         if of is not None:
             for message in of.conversation:
                 run.context.messages.add(message, "memory")
@@ -316,14 +333,14 @@ class Agent(Generic[DepsT]):
         run.context.edits_in_place = True  # answers change the messages of the waiting calls
         return run
 
-    def _run(self, input: MessageInput, call: CallOptions, *, empty: bool = False) -> AgentRun:
+    def _new_run(self, input: MessageInput | None, call: CallOptions) -> AgentRun:
+        """Return the run of a call. ``input`` is None if a run is resumed without new input."""
         options = merge_options(self._defaults, call)
-        compiled = self._compiled
-        if compiled is None or not call.keys().isdisjoint((*_LISTS, *MEMORY_OPTIONS)):
+        compiled = self._pipeline
+        if compiled is None or not call.keys().isdisjoint((*_PROCESSOR_LISTS, *MEMORY_OPTIONS)):
             compiled = self._compile(options)
-        pipeline, judged = compiled
         messages = MessageList(self.instructions)
-        for message in [] if empty else to_messages(input):
+        for message in [] if input is None else to_messages(input):
             messages.add(message, "input")
         run_id = new_id("run")
         thread, resource = thread_and_resource(options.get("thread"), options.get("resource"))
@@ -338,30 +355,30 @@ class Agent(Generic[DepsT]):
             thread=thread,
             resource_id=resource,
             request_context=dict(options.get("request_context", {})),
-            guarded=judged,
-            edits_in_place=pipeline.edits_in_place
+            guarded=compiled.guarded,
+            edits_in_place=compiled.edits_in_place
             or not options.keys().isdisjoint(_SEE_MESSAGES)
             or any(tool.takes_context for tool in self.tools.values()),
             on_divergence=options.get("on_divergence", "branch"),
             made=frozenset(message.id for message in messages.input) if isinstance(input, str) else frozenset(),
         )
-        wanted = options.get("output_type")
-        output_type = None if wanted is None else OutputType(wanted)
-        settings = options.get("model_settings", ModelSettings()).over(self._model_settings)
-        active = options.get("active_tools")
+        output_type = OutputType(options["output_type"]) if "output_type" in options else None
+        settings = self._model_settings
+        if "model_settings" in options:
+            settings = options["model_settings"].over(settings)
         entries: list[ModelEntry] = entries_of(options["model"]) if "model" in options else self._entries
         setup = StepSetup(
             model=entries[0].model,
             tools=self.tools,
             tool_choice=options.get("tool_choice", "auto"),
-            active_tools=None if active is None else list(active),
+            active_tools=list(options["active_tools"]) if "active_tools" in options else None,
             model_settings=settings,
             provider_options=checked_provider_options(options.get("provider_options", {})),
             structured_output=output_type.schema if output_type else None,
         )
         return AgentRun(
             context=context,
-            pipeline=pipeline.start(context),
+            pipeline=compiled.start(context),
             setup=setup,
             options=options,
             output_type=output_type,
@@ -381,24 +398,21 @@ class Agent(Generic[DepsT]):
             )
 
 
-_SEE_MESSAGES = ("prepare_step", "on_step_finish", "stop_when")
-_LISTS = ("input_processors", "output_processors", "error_processors", "processors", "extra_processors")
+def _processors(option: str, options: CallOptions) -> list[Any]:
+    """Return the list of processors in an option; if it is a function, the list that the function returns."""
+    value: Any = options.get(option, ())
+    if isinstance(value, Processor):
+        raise ConfigError(f"{option} must be a list of processors; put the processor {value.id!r} into a list: [...]")
+    if isinstance(value, type):
+        raise ConfigError(f"{option} must be a list of processors, such as [{value.__name__}()], not a class")
+    if callable(value):
+        value = value(dict(options.get("request_context", {})))
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{option} must be a list of processors, not {type(value).__name__}")
+    return list(cast(Sequence[Any], value))
 
 
-def _processors(name: str, options: CallOptions) -> list[Any]:
-    """Return the list of this name; if it is a function, the list that the function returns."""
-    given: Any = options.get(name, ())
-    if isinstance(given, Processor):
-        raise ConfigError(f"{name} must be a list of processors; put the processor {given.id!r} into a list: [...]")
-    if isinstance(given, type):
-        raise ConfigError(f"{name} must be a list of processors, such as [{given.__name__}()], not a class")
-    made: Any = given(dict(options.get("request_context", {}))) if callable(given) else given
-    if not isinstance(made, list | tuple):
-        raise ConfigError(f"{name} must be a list of processors, not {type(made).__name__}")
-    return list(cast(Sequence[Any], made))
-
-
-def _without(ours: Sequence[Processor[Any]], theirs: Sequence[Processor[Any]]) -> list[Processor[Any]]:
+def _without(memorys: Sequence[Processor[Any]], applications: Sequence[Processor[Any]]) -> list[Processor[Any]]:
     """Return memory's processors without those that the application replaced with one of the same id."""
-    listed = {processor.id for processor in theirs}
-    return [processor for processor in ours if processor.id not in listed]
+    replaced = {processor.id for processor in applications}
+    return [processor for processor in memorys if processor.id not in replaced]

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from diarist.agent.model_retry import ModelRetry
 from diarist.agent.options import CallOptions
-from diarist.agent.result import AgentResult, Rejected, blocked, broken_off
-from diarist.agent.resume import check_results, suspend, suspended
-from diarist.agent.step import OUTPUT_TYPE, CallFailed, StepAttempt
+from diarist.agent.response import CallFailed
+from diarist.agent.result import AgentResult, Rejected, mark_blocked, mark_unfinished
+from diarist.agent.resume import check_results, suspend, suspended_states
+from diarist.agent.step import OUTPUT_TYPE, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
 from diarist.chunks import (
     AbortChunk,
@@ -29,7 +30,7 @@ from diarist.chunks import (
 )
 from diarist.concurrency import being_cancelled, cancel_and_wait, inner_cancel_as_error, shield_until_done
 from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, described, message_of
-from diarist.message_list import SystemMessage
+from diarist.message_list import Snapshot, SystemMessage
 from diarist.models.fallbacks import ModelEntry
 from diarist.models.output_type import OutputType
 from diarist.processors.base import StepResult
@@ -45,10 +46,15 @@ logger = logging.getLogger("diarist")
 class AgentRun:
     """One request: ``execute()`` it, once.
 
+    The main path: ``_run`` calls ``_answer``, which opens the run, takes its steps and finishes the result; ``_run``
+    then tells memory how the run ended.
+
     Attributes:
+        entries: The models, the preferred one first.
+        live: The agent's live runs: the task of each, by a future that is done when the run has ended.
+        approvals: Answers to the calls that wait for approval, by id; None unless the run is resumed.
         queue: Takes the run's chunks; None if there is no reader.
         error: The exception that made the run fail.
-        live: The agent's live runs: the task of each, by a future that is done when the run has ended.
     """
 
     context: RunContext[Any]
@@ -72,15 +78,15 @@ class AgentRun:
             memory=self.context.report,
         )
         self._guards: asyncio.Task[None] | None = None
-        self._last_chunk: Chunk | None = None
-        self._stored = False
+        self._last_chunk: Chunk | None = None  # sent after the end of the run is stored
+        self._stored = False  # True once memory was told how the run ended
 
     async def execute(self) -> AgentResult[Any]:
         """Run to the end and return the result. Raises ``error``; passes on cancellations and SystemExit."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self.name,
-            "gen_ai.conversation.id": self.context.thread_id,
+            "gen_ai.conversation.id": self.result.thread_id,
             "diarist.run.id": self.context.run_id,
         }
         result, ended = self.result, asyncio.get_running_loop().create_future()
@@ -110,38 +116,37 @@ class AgentRun:
 
     def skip(self) -> None:
         """Close a run that was never executed."""
-        broken_off(self.result, "cancelled")
+        mark_unfinished(self.result, "cancelled")
         if self.queue is not None:
             self.queue.finish(AbortChunk(payload=AbortPayload(reason="never started")))
 
     async def _run(self) -> None:
         """Produce the answer, tell memory how the run ended, then call the caller's callback."""
         context, result = self.context, self.result
-        leaving: BaseException | None = None  # raised last: a cancellation from outside, or an exit
+        outcome: Outcome = "interrupted"
+        to_raise: BaseException | None = None  # at the very end: a cancellation from outside, or an exit
         try:
             async with context.cancel.scope():
                 self._last_chunk = await self._answer()
-            outcome: Outcome = "committed"
+            outcome = "committed"
         except ProcessorAbort as abort:
             abort.__traceback__ = None  # its frames refer to the run: a cycle that only the garbage collector frees
-            outcome, self._last_chunk = "discarded", blocked(result, abort)
+            self._last_chunk = mark_blocked(result, abort)
+            outcome = "discarded"
         except RunCancelled:
-            outcome = "interrupted"
-            self._cancel()
+            self._mark_cancelled()
         except asyncio.CancelledError as error:
-            outcome = "interrupted"
             if being_cancelled():
-                leaving = error
-                self._cancel()
+                to_raise = error
+                self._mark_cancelled()
             else:
                 failure = DiaristError("something that the run waited for was cancelled, though the run was not")
-                self._fail(failure, error)
+                self._mark_failed(failure, error)
         except Exception as error:
-            outcome = "interrupted"
-            self._fail(error)
+            self._mark_failed(error)
         except BaseException as error:  # SystemExit: first end the run in the storage
-            outcome, leaving = "interrupted", error
-            self._fail(DiaristError(f"the run was broken off by {described(error)}"), error)
+            to_raise = error
+            self._mark_failed(DiaristError(f"the run was broken off by {described(error)}"), error)
 
         result.usage += context.usage
         if isinstance(self._last_chunk, Finish):
@@ -152,62 +157,71 @@ class AgentRun:
                     await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
                     await context.settled()
             except BaseException as error:
-                leaving = leaving or (None if isinstance(error, RunCancelled) else error)
-                if outcome == "committed" and not self._stored:  # not stored: the result must not promise an answer
-                    self._cancel()
+                if to_raise is None and not isinstance(error, RunCancelled):
+                    to_raise = error
+                if outcome == "committed" and not self._stored:  # the result must not promise an answer
+                    self._mark_cancelled()
+
         if self.error is not None:
-            leaving = await self._send_error(self.error) or leaving
-        if self.error is not None:
+            to_raise = await self._pass_error_chunk(self.error) or to_raise
             await self._call_back("on_error", self.error)
         else:
             await self._call_back("on_abort" if result.stopped_by == "cancelled" else "on_finish", result)
-        if leaving is not None:
-            raise leaving
+        if to_raise is not None:
+            raise to_raise
 
     # -- the answer
 
     async def _answer(self) -> Chunk:
         """Process the input, take the steps, and return the finish chunk, which is sent once the run is stored."""
-        context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
-        self._stream = stream = StreamWriter(context, pipeline, self.queue)
-        await stream.forward(Start())
-        context.cancel.check()
+        self._stream = StreamWriter(self.context, self.pipeline, self.queue)
+        await self._stream.forward(Start())
+        self.context.cancel.check()
+        await self._open()
 
+        system, max_steps = self.context.messages.system, self.options.get("max_steps", 5)
+        approvals, model_calls = self.approvals, 0
+        try:
+            while True:
+                if approvals is None:
+                    model_calls += 1
+                attempt = await self._step(system, last=model_calls == max_steps, approvals=approvals)
+                if attempt.ended or attempt.stopped:
+                    break
+                if model_calls == max_steps:
+                    self.result.stopped_by = "max_steps"
+                    break
+                approvals = None  # only the first step of a resumed run answers calls
+        finally:
+            if self._guards is not None:
+                await cancel_and_wait(self._guards)
+        self.pipeline.state.step_number = None
+        return await self._finish(attempt)
+
+    async def _open(self) -> None:
+        """Run the input hooks, and start the guards that run at the same time as the first model call."""
+        pipeline, messages = self.pipeline, self.context.messages
         new_input = self.approvals is None or bool(messages.input)
         guarded = messages.copy() if pipeline.has_guards and new_input else None
         opening: Coroutine[Any, Any, None] | None = None
         if self.approvals is not None:
-            opening = pipeline.reopen(lambda: suspended(messages, pipeline.ids), new_input=new_input)
+            opening = pipeline.reopen(lambda: suspended_states(messages, pipeline.ids), new_input=new_input)
         elif pipeline.has("process_input"):
             opening = pipeline.open()
         if opening is not None:  # with guards, nothing is sent until they have passed
-            await (stream.during(opening) if guarded is None else opening)
+            await (self._stream.during(opening) if guarded is None else opening)
         if any(message.role == "tool" for message in messages.input):
             check_results(messages)
-
         if guarded is not None:
             self._guards = pipeline.start_guards(guarded)
-        system, max_steps = messages.system, self.options.get("max_steps", 5)
-        approvals, calls = self.approvals, 0
-        try:
-            while True:
-                calls += approvals is None
-                attempt = await self._step(system, last=calls == max_steps, approvals=approvals)
-                if attempt.ended or attempt.stopped:
-                    break
-                if calls == max_steps:
-                    result.stopped_by = "max_steps"
-                    break
-                approvals = None
-        finally:
-            if self._guards is not None:
-                await cancel_and_wait(self._guards)
-        pipeline.state.step_number = None
+
+    async def _finish(self, attempt: StepAttempt) -> Chunk:
+        """Complete the result after the last step. Returns the finish chunk, after the stream hooks."""
+        pipeline, messages, result, stream = self.pipeline, self.context.messages, self.result, self._stream
         if attempt.waiting:
             result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
         elif attempt.stopped:
             result.stopped_by = "stop_when"
-
         result.messages = messages.response
         result.end_with(messages.all)
         finish: Chunk = Finish(
@@ -221,7 +235,7 @@ class AgentRun:
         stream.complete()
         try:
             feeding = stream.feed(finish)
-            at_once = pipeline.has("process_output_stream") and not pipeline.hold_output
+            at_once = stream.has_hooks and not pipeline.hold_output
             passed = await (stream.during(feeding) if at_once else feeding)
             await stream.drain()
             for chunk in passed:
@@ -231,17 +245,19 @@ class AgentRun:
                     await stream.forward(chunk)
         except BaseException as error:
             if pipeline.hold_output:
-                context.writer.drain()
+                self.context.writer.drain()
             await stream.end_step(error)
             if isinstance(error, ProcessorAbort):
                 result.steps = result.steps[:-1]  # the result must not contain blocked text
             raise
         stream.leave()
-        pipeline.warn_of_silence()
+        pipeline.warn_of_dropped_chunks()
         if attempt.waiting:  # all hooks have run: the states are final
             states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
             suspend(messages, states, attempt.waiting)
         return finish
+
+    # -- a step
 
     async def _step(
         self, system: list[SystemMessage], *, last: bool, approvals: Mapping[str, bool | str] | None
@@ -251,13 +267,14 @@ class AgentRun:
         pipeline.state.step_number = number = len(result.steps)
         pipeline.state.retry_count = 0
         edited = pipeline.edits_in_place or "prepare_step" in self.options
-        messages.replace_system(system)
-        before = messages.snapshot(contents=edited)
-        feedback: str | None = None
         setup = self.setup
+        may_write = bool(pipeline.ids) or bool(setup.tools) or "prepare_step" in self.options
+        feedback: str | None = None
         retry: ModelRetry | None = None
         while True:
             context.cancel.check()
+            messages.replace_system(system)
+            before = messages.snapshot(contents=edited)
             attempt = StepAttempt(
                 context=context,
                 pipeline=pipeline,
@@ -271,48 +288,40 @@ class AgentRun:
                 guards=None if result.steps else self._guards,
                 approvals=approvals,
             )
-            may_write = bool(pipeline.ids) or bool(setup.tools) or "prepare_step" in self.options
             try:
                 step = await (self._stream.during(attempt.run()) if may_write else attempt.run())
                 break
             except asyncio.CancelledError:
-                # Keep the results of tools, unless a processor has yet to check the answer.
-                keep = self.options.get("on_stop") == "keep"
-                if being_cancelled() and not context.guarded and (unfinished := attempt.cut_short(keep=keep)):
-                    self._add(unfinished)
-                    if keep:
-                        result.text = unfinished.text
+                self._keep_unfinished(attempt)
                 raise
-            except (ProcessorAbort, CallFailed) as failure:
-                broken = failure
+            except (ProcessorAbort, CallFailed) as error:
+                failure = error
             finally:
                 result.usage += attempt.finish.usage
                 if attempt.answered:
                     messages.obsolete |= messages.dropped
+
             edits = messages.snapshot(contents=edited)
-            messages.restore(before)
-            context.writer.drain()
+            self._undo(before)
             try:
                 delay = 0.0
-                if isinstance(broken, CallFailed):
+                if isinstance(failure, CallFailed):
                     retry = retry or ModelRetry(pipeline, messages, self.entries)
                     try:
-                        delay = await self._stream.during(retry.after(broken, result.steps))
+                        delay = await self._stream.during(retry.after(failure, result.steps))
                         setup = replace(self.setup, model=retry.model)
-                        messages.replace_system(system)
-                        before = messages.snapshot(contents=edited)
                     except ProcessorAbort as abort:
-                        broken = abort
-                        messages.restore(before)
-                        context.writer.drain()
-                if isinstance(broken, ProcessorAbort):
-                    feedback = self._reject(broken, attempt)
+                        failure = abort
+                        self._undo(before)
+                if isinstance(failure, ProcessorAbort):
+                    feedback = self._reject(failure, attempt)
                 payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.finish.usage)
                 await self._stream.forward(StepFinish(payload=payload))
                 await asyncio.sleep(delay)
             except BaseException:
                 messages.put_back(edits)  # no attempt follows: keep redactions that were made in place
                 raise
+
         if approvals is None:
             self._stream.unkept.clear()  # stored with this step's message
         self._add(step)
@@ -321,9 +330,29 @@ class AgentRun:
         await self._call_back("on_step_finish", step)
         return attempt
 
+    def _undo(self, before: Snapshot) -> None:
+        """Restore the messages as they were before an attempt, and drop the chunks that processors and tools wrote."""
+        self.context.messages.restore(before)
+        self.context.writer.drain()
+
     def _add(self, step: StepResult) -> None:
         self.result.steps.append(step)
         self.context.finished = {message.id for message in self.context.messages.of("input", "response")}
+
+    def _keep_unfinished(self, attempt: StepAttempt) -> None:
+        """Keep the tools' results of a cancelled attempt, and its text with ``on_stop="keep"``.
+
+        Keeps nothing if a processor has yet to check the answer.
+        """
+        if self.context.guarded or not being_cancelled():
+            return
+        keep_text = self.options.get("on_stop") == "keep"
+        unfinished = attempt.cut_short(keep=keep_text)
+        if unfinished is None:
+            return
+        self._add(unfinished)
+        if keep_text:
+            self.result.text = unfinished.text
 
     def _reject(self, abort: ProcessorAbort, attempt: StepAttempt) -> str:
         """Record a rejected attempt and return the feedback for the next; raise if there may be no next attempt."""
@@ -346,12 +375,12 @@ class AgentRun:
 
     # -- endings
 
-    def _cancel(self) -> None:
-        broken_off(self.result, "cancelled")
+    def _mark_cancelled(self) -> None:
+        mark_unfinished(self.result, "cancelled")
         self._last_chunk = AbortChunk(payload=AbortPayload(reason=self.context.cancel.reason))
 
-    def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
-        broken_off(self.result, "error")
+    def _mark_failed(self, error: Exception, cause: BaseException | None = None) -> None:
+        mark_unfinished(self.result, "error")
         self.error = error
         if cause is not None:
             error.__cause__ = cause
@@ -362,13 +391,16 @@ class AgentRun:
             await self.context.end(outcome)
         except Exception as error:
             if self.error is None:
-                self._fail(error)
+                self._mark_failed(error)
             else:
                 self.error.add_note(f"ending the run failed as well: {error!r}")
         self._stored = True
 
-    async def _send_error(self, error: Exception) -> BaseException | None:
-        """Pass the error chunk through the stream hooks. Returns a cancellation from outside, if one arrives."""
+    async def _pass_error_chunk(self, error: Exception) -> BaseException | None:
+        """Pass the error chunk through the stream hooks. If they fail or drop it, its text is replaced.
+
+        Returns a cancellation from outside, if one arrives.
+        """
         kind, withheld_by = type(error).__name__, "a stream hook"
         chunk = ErrorChunk(payload=ErrorPayload(error=message_of(error), kind=kind))
         cancelled: BaseException | None = None
@@ -378,11 +410,11 @@ class AgentRun:
             if found := next((part for part in passed if isinstance(part, ErrorChunk)), None):
                 self._last_chunk = found
                 return None
-        except (DiaristError, ProcessorAbort, RunCancelled) as failed:
-            if by := getattr(failed, "processor_id", ""):
-                withheld_by = f"processor {by!r}"
-        except asyncio.CancelledError as broken:
-            cancelled = broken if being_cancelled() else None
+        except (DiaristError, ProcessorAbort, RunCancelled) as failure:
+            if processor_id := getattr(failure, "processor_id", ""):
+                withheld_by = f"processor {processor_id!r}"
+        except asyncio.CancelledError as cancellation:
+            cancelled = cancellation if being_cancelled() else None
         text = f"{withheld_by} withheld the text of this error"
         self._last_chunk = ErrorChunk(payload=ErrorPayload(error=text, kind=kind))
         return cancelled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diarist.agent.step import CallFailed
+from diarist.agent.response import CallFailed
 from diarist.exceptions import ModelError, ProcessorError, described
 from diarist.message_list import MessageList
 from diarist.models.base import Model
@@ -28,14 +28,14 @@ class ModelRetry:
         self._pipeline = pipeline
         self._messages = messages
         self._entries = entries
-        self._entry = 0
-        self._retries = 0
-        self._repairs = 0
+        self._current = 0  # index in ``entries``
+        self._retries = 0  # of the current model
+        self._repairs = 0  # of the step
 
     @property
     def model(self) -> Model:
         """The model of the next attempt."""
-        return self._entries[self._entry].model
+        return self._entries[self._current].model
 
     async def after(self, failed: CallFailed, steps: list[StepResult]) -> float:
         """Prepare another attempt and return the seconds to wait before it.
@@ -44,14 +44,16 @@ class ModelRetry:
         ``abort()``, with or without ``retry``.
         """
         delay = await self._repair(failed, steps)
-        if delay is None:
-            delay = self._entries[self._entry].delay(failed.error, self._retries)
-            self._retries += 1
-        if delay is None and self._entry + 1 < len(self._entries):
-            self._entry, self._retries, delay = self._entry + 1, 0, 0.0
-        if delay is None:
-            raise failed.error from failed.error.__cause__
-        return delay
+        if delay is not None:
+            return delay
+        delay = self._entries[self._current].delay(failed.error, self._retries)
+        self._retries += 1
+        if delay is not None:
+            return delay
+        if self._current + 1 < len(self._entries):
+            self._current, self._retries = self._current + 1, 0
+            return 0.0
+        raise failed.error from failed.error.__cause__
 
     async def _repair(self, failed: CallFailed, steps: list[StepResult]) -> float | None:
         """Call ``process_api_error``, and mark the remembered messages that it changed, so that memory stores them."""
@@ -67,9 +69,10 @@ class ModelRetry:
         try:
             await self._pipeline.ask(call)
         except ProcessorError as broken:
-            what = f"{broken}; it was asked about {type(error).__name__}: {error}"
-            told = type(broken)(what, processor_id=broken.processor_id, hook=broken.hook, step=broken.step)
-            raise told from (broken.__cause__ or error)
+            message = f"{broken}; it was asked about {type(error).__name__}: {error}"
+            raise type(broken)(message, processor_id=broken.processor_id, hook=broken.hook, step=broken.step) from (
+                broken.__cause__ or error
+            )
         if not call.retry:
             return None
         self._repairs += 1

@@ -151,12 +151,15 @@ def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
 
 
 def _remedy(unknown: str) -> str:
+    """Return the end of an error message, which says how to write an unknown option; empty if that is not known."""
     if unknown in ModelSettings.__annotations__:
         return f"; write model_settings=ModelSettings({unknown}=...)"
     if unknown in ("instructions", "tools", "memory", "name"):
         return f"; write Agent({unknown}=...)"
-    near = _ELSEWHERE.get(unknown) or next(iter(get_close_matches(unknown, CallOptions.__annotations__, n=1)), None)
-    return f"; did you mean {near!r}?" if near else ""
+    if unknown in _NAMES_ELSEWHERE:
+        return f"; did you mean {_NAMES_ELSEWHERE[unknown]!r}?"
+    near = get_close_matches(unknown, CallOptions.__annotations__, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -194,7 +197,7 @@ def check_options(options: Mapping[str, Any]) -> None:
                 pass
 
 
-_ELSEWHERE = {
+_NAMES_ELSEWHERE = {
     "conversation_id": "thread",
     "session_id": "thread",
     "user": "resource",

@@ -132,7 +132,7 @@ class AgentResult(Generic[OutputT]):
             )
 
 
-def blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
+def mark_blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
     """Clear the result of a blocked run except for the reason, and return the tripwire chunk."""
     result.text, result.output = "", None
     result.messages, result.pending = [], []
@@ -152,7 +152,8 @@ def blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
     )
 
 
-def broken_off(result: AgentResult[Any], by: Literal["error", "cancelled"]) -> None:
+def mark_unfinished(result: AgentResult[Any], stopped_by: Literal["error", "cancelled"]) -> None:
     """Set the result of a failed or cancelled run: its finished steps."""
-    result.stopped_by, result.finish_reason = by, "error" if by == "error" else "other"
+    result.stopped_by = stopped_by
+    result.finish_reason = "error" if stopped_by == "error" else "other"
     result.messages = [message for step in result.steps for message in step.messages]

@@ -46,26 +46,29 @@ def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mappi
         holder.metadata[APPROVAL_KEY] = ids
 
 
-def suspended(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
-    """Return the states that ``suspend`` stored, if calls still wait. Raises ConfigError for other processors."""
+def suspended_states(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
+    """Return the processors' states that ``suspend`` stored; none if no call waits any more.
+
+    Raises ConfigError if ``ids``, the ids of this agent's processors, are not those that the run had.
+    """
     if not waiting_calls(messages):
         return []
     holder = next((message for message in reversed(_history(messages)) if PROCESSORS_KEY in message.metadata), None)
     if holder is None:
         return []
     dumped: list[dict[str, Json]] = holder.metadata[PROCESSORS_KEY]
-    had = [entry["id"] for entry in dumped]
-    if had != list(ids):
-        raise ConfigError(f"resume needs the processors that the run had, {had}, but this agent has {list(ids)}")
+    ids_before = [entry["id"] for entry in dumped]
+    if ids_before != list(ids):
+        raise ConfigError(f"resume needs the processors that the run had, {ids_before}, but this agent has {list(ids)}")
     return dumped
 
 
 def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:
     """Return the tool calls that wait, by id."""
-    return _open(_history(messages))
+    return _all_open_calls(_history(messages))
 
 
-def _open(history: Sequence[Message]) -> dict[str, ToolPart]:
+def _all_open_calls(history: Sequence[Message]) -> dict[str, ToolPart]:
     return {part.call_id: part for message in history for part in open_calls(history, message)}
 
 
@@ -73,7 +76,7 @@ def missing_tools(
     answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]
 ) -> list[str]:
     """Return the names of the tools of approved calls that are missing."""
-    approved = [calls[call_id].name for call_id, yes in answers.items() if yes is True and call_id in calls]
+    approved = [calls[call_id].name for call_id, answer in answers.items() if answer is True and call_id in calls]
     return [name for name in approved if name not in tools]
 
 
@@ -107,11 +110,12 @@ async def answer_calls(
     Approvals are stored first, so that no approved call runs twice, even if this run fails.
     """
     messages = context.messages
-    history, store = _history(messages), context.store_approval
-    for message in history:
-        ids = [call.call_id for call in open_calls(history, message) if answers.get(call.call_id) is True]
-        if ids and store is not None:
-            await store(message, ids)
+    if context.store_approval is not None:
+        history = _history(messages)
+        for message in history:
+            approved = [call.call_id for call in open_calls(history, message) if answers.get(call.call_id) is True]
+            if approved:
+                await context.store_approval(message, approved)
     parts: list[Part] = []
     for call_id, answer in answers.items():
         call = calls[call_id]
@@ -120,10 +124,10 @@ async def answer_calls(
             part.state, part.result = "denied", answer or "The user declined this call."
         parts.append(part)
     results = Message(role="tool", parts=parts, run_id=context.run_id)
-    said = messages.input
-    messages.remove([message.id for message in said])
+    new_input = messages.input
+    messages.remove([message.id for message in new_input])
     messages.add(results, "response")
-    for message in said:
+    for message in new_input:
         messages.add(message, "input")
     return results
 
@@ -146,7 +150,7 @@ def check_results(messages: MessageList) -> None:
     history: list[Message] = []
     results: list[ToolPart] = []
     answered_now: list[str] = []  # by the results at the end; earlier ones may answer calls that the caller left out
-    approval = set[str]()  # calls that wait for approval; a later answer may have a call with the same id
+    for_approval = set[str]()  # calls that wait for approval; a later answer may have a call with the same id
     for message in messages.all:
         ids = [part.call_id for part in message.tool_parts]
         from_caller = message.run_id is None and messages.origin_of(message.id) == "input"
@@ -157,13 +161,13 @@ def check_results(messages: MessageList) -> None:
         history.append(message)
         answered_now.clear()
         if not from_caller:
-            approval.difference_update(ids)
-        approval.update(message.metadata.get(APPROVAL_KEY, ()))
-        approval.difference_update(message.metadata.get(APPROVED_KEY, ()))
+            for_approval.difference_update(ids)
+        for_approval.update(message.metadata.get(APPROVAL_KEY, ()))
+        for_approval.difference_update(message.metadata.get(APPROVED_KEY, ()))
     known = {part.call_id for message in history if message.role != "tool" for part in message.tool_parts}
-    waiting = _open(history)
+    waiting = _all_open_calls(history)
     for part in results:
-        if part.call_id in approval and part.state != "denied":
+        if part.call_id in for_approval and part.state != "denied":
             raise InputError(
                 f"the call {part.call_id!r} waits for approval, and a message of role 'tool' cannot approve it; "
                 f"answer it with agent.resume({{{part.call_id!r}: True or False}})"

@@ -3,67 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from diarist.agent.options import CallOptions, listed
+from diarist.agent.response import read_response
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
 from diarist.agent.stream_writer import MessageAssembler, StreamWriter
 from diarist.agent.tools import ToolCalls, WaitsFor, cancel
 from diarist.chunks import (
     Chunk,
-    IdPayload,
     ModelFinish,
     ModelFinishPayload,
     ObjectChunk,
     ObjectPayload,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningEndPayload,
     StepFinish,
     StepFinishPayload,
     StepStart,
     StepStartPayload,
-    TextDelta,
-    TextEnd,
-    TextPayload,
-    TextStart,
     ToolApprovalChunk,
-    ToolCallChunk,
     ToolCallPayload,
-    ToolInputDelta,
-    ToolInputStart,
-    ToolResultChunk,
     Usage,
 )
 from diarist.concurrency import cancel_and_wait
 from diarist.exceptions import InputError, ProcessorAbort
 from diarist.message_list import MessageList
-from diarist.messages import MAX_NESTING, Message, Part, ReasoningPart, ToolPart, new_id, too_deep
-from diarist.models.base import Model, ModelRequest
+from diarist.messages import Message, Part, ReasoningPart, ToolPart
+from diarist.models.base import ModelRequest
 from diarist.models.output_type import OutputType
 from diarist.processors.base import OutputResult, Processor, StepResult
-from diarist.processors.hook_calls import (
-    HookCall,
-    OnInputStep,
-    OnOutputResult,
-    OnOutputStep,
-    OnRequest,
-    OnResponse,
-)
+from diarist.processors.hook_calls import HookCall, OnInputStep, OnOutputResult, OnOutputStep, OnRequest, OnResponse
 from diarist.processors.hooks import Hook
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.prompting import build_prompt
 from diarist.run_context import RunContext
-from diarist.tracing import Carrier, client_span, span
-
-ChunkT = TypeVar("ChunkT", ToolInputStart, ToolInputDelta, ToolCallChunk, ToolResultChunk)
+from diarist.tracing import client_span, span
 
 OUTPUT_TYPE = "output-type"
 """The processor id under which an answer that does not fit ``output_type`` is rejected."""
@@ -75,14 +53,6 @@ class _PrepareStep(Processor[Any]):
 
 PREPARE_STEP = _PrepareStep()
 """The processor that runs the call's ``prepare_step``; errors and spans name it."""
-
-
-class CallFailed(Carrier):
-    """Tells the loop that the model call of an attempt failed with ``error``."""
-
-    def __init__(self, error: Exception, model: Model) -> None:
-        super().__init__(error)
-        self.model = model
 
 
 @dataclass(kw_only=True, eq=False)
@@ -123,17 +93,18 @@ class StepAttempt:
         self.finish = ModelFinishPayload(reason="error", usage=Usage())
         self._own_tools = self.setup.tools
         self.setup = replace(self.setup, tools=dict(self._own_tools))
-        self._before = {message.id for message in self.context.messages.response}
+        self._ids_before = {message.id for message in self.context.messages.response}
         self._message: Message | None = None
         self._model_id = ""
         self._request: ModelRequest | None = None
         self._calls: ToolCalls | None = None
-        self._open: dict[str, ToolPart] = {}  # in a resumed step: the calls without an answer
+        self._unanswered: dict[str, ToolPart] = {}  # in a resumed step: the calls that still wait
         self._assembler = MessageAssembler(self.context.run_id)
-        resumed = self.approvals is not None
-        for chunk in () if resumed else self.stream.unkept:
-            self._assembler.add(chunk)
-        hold = self.pipeline.hold_output and not resumed
+        hold = False
+        if self.approvals is None:
+            hold = self.pipeline.hold_output
+            for chunk in self.stream.unkept:
+                self._assembler.add(chunk)
         self.stream.begin_step(self._assembler, self._added, hold=hold, guards=self.guards is not None)
 
     @property
@@ -144,7 +115,7 @@ class StepAttempt:
     @property
     def pending(self) -> list[ToolPart]:
         """The tool calls that wait."""
-        calls = self._open or {part.call_id: part for part in self._tool_parts()}
+        calls = self._unanswered or {part.call_id: part for part in self._tool_parts()}
         return [calls[call_id] for call_id in self.waiting if call_id in calls]
 
     @property
@@ -165,7 +136,8 @@ class StepAttempt:
         passed = guards is None or (guards.done() and not guards.cancelled() and guards.exception() is None)
         if not keep or not passed or self.pipeline.has(OnOutputStep.hook) or self.approvals is not None:
             return None
-        if not self.answered and (message := self._assembler.cut()) is not None:
+        message = None if self.answered else self._assembler.cut()
+        if message is not None:
             self.finish = replace(self.finish, reason="other")
             self.context.messages.add(message, "response")
         cancel(part for part in self._tool_parts() if part.state == "call" and not part.provider_executed)
@@ -180,7 +152,7 @@ class StepAttempt:
                     await self._resume(self.approvals)
                 else:
                     if self.guards is not None:
-                        await self._beside_guards(self.guards)
+                        await self._call_model_beside_guards(self.guards)
                     else:
                         await self._call_model()
                     if self.pipeline.has(OnOutputStep.hook):
@@ -205,7 +177,7 @@ class StepAttempt:
 
     # -- the model
 
-    async def _beside_guards(self, guards: asyncio.Task[None]) -> None:
+    async def _call_model_beside_guards(self, guards: asyncio.Task[None]) -> None:
         """Call the model while the input guards run. If a guard blocks, the outcome of the call does not count."""
         task = asyncio.create_task(self._call_model())
         try:
@@ -217,6 +189,7 @@ class StepAttempt:
             await cancel_and_wait(task)
 
     async def _call_model(self) -> None:
+        """Prepare the step, send the request, and stream the response into the step's message."""
         messages, pipeline, setup, stream = self.context.messages, self.pipeline, self.setup, self.stream
         if "prepare_step" in self.options or pipeline.has(OnInputStep.hook):
             await self._prepare()
@@ -237,11 +210,11 @@ class StepAttempt:
             output=setup.structured_output,
             provider_options=setup.provider_options,
         )
-        asked = OnRequest(messages=messages, request=request, model=model)
+        request_call = OnRequest(messages=messages, request=request, model=model)
         if pipeline.has(OnRequest.hook):
-            await self._ask(asked)
-        self._request = request
-        await stream.send(StepStart(payload=StepStartPayload(step_number=self.number, model=model.id)))
+            await self._ask(request_call)
+        self._request, model_id = request, model.id
+        await stream.send(StepStart(payload=StepStartPayload(step_number=self.number, model=model_id)))
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": model.provider,
@@ -251,8 +224,8 @@ class StepAttempt:
             "gen_ai.request.top_p": settings.top_p,
         }
         with client_span(f"chat {model.name}", **attributes) as current:
-            whole: list[Chunk] = []
-            async with aclosing(_read_response(asked, whole)) as response:
+            original: list[Chunk] = []
+            async with aclosing(read_response(request_call, original)) as response:
                 async for chunk in response:
                     if isinstance(chunk, ModelFinish):
                         self.finish = chunk.payload
@@ -264,8 +237,8 @@ class StepAttempt:
                         messages=messages,
                         request=request,
                         model=model,
-                        response=whole,
-                        from_cache=asked.response is not None,
+                        response=original,
+                        from_cache=request_call.response is not None,
                     )
                 )
             if current.recording:
@@ -280,7 +253,7 @@ class StepAttempt:
                         "gen_ai.usage.cache_read.input_tokens": finish.usage.cached_tokens,
                     }
                 )
-        self.answered, self._model_id = True, model.id
+        self.answered, self._model_id = True, model_id
         stream.complete()
         self._message = self._assembler.message()
         if self._message is not None:
@@ -288,18 +261,18 @@ class StepAttempt:
 
     async def _prepare(self) -> None:
         """Call ``process_input_step`` of all processors, then ``prepare_step``; both may change the setup."""
-        own = self.options.get("prepare_step")
-        last = None if own is None else Hook.of(PREPARE_STEP, "prepare_step", own)
-        steps = self.so_far.steps
-        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=steps)
+        function = self.options.get("prepare_step")
+        last = None if function is None else Hook.of(PREPARE_STEP, "prepare_step", function)
+        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=self.so_far.steps)
         await self._ask(call, last=last)
 
     async def _ask(self, call: HookCall, *, last: Hook | None = None) -> None:
-        """Call the processors' hook, and send the chunks that they wrote."""
+        """Call the hook of all processors, then ``last``; send the chunks that they wrote."""
         await self.pipeline.ask(call, last=last)
         await self.stream.drain()
 
     async def _judge_step(self) -> None:
+        """Call ``process_output_step``, which may change the response or reject it."""
         await self._ask(
             OnOutputStep(
                 messages=self.context.messages,
@@ -313,7 +286,7 @@ class StepAttempt:
     async def _judge_answer(self) -> None:
         """Call ``process_output_result``, then parse the answer into its typed value."""
 
-        def run_so_far(messages: MessageList) -> OutputResult:
+        def run_with_this_step(messages: MessageList) -> OutputResult:
             step = self.result(messages)
             return OutputResult(
                 text=step.text,
@@ -323,15 +296,14 @@ class StepAttempt:
             )
 
         if self.pipeline.has(OnOutputResult.hook):
-            await self._ask(OnOutputResult(messages=self.context.messages, result=run_so_far))
-        if self.setup.structured_output is None or not self.ended or self.waiting:
+            await self._ask(OnOutputResult(messages=self.context.messages, result=run_with_this_step))
+        schema = self.setup.structured_output
+        if schema is None or not self.ended or self.waiting:
             return
-        wanted = OutputType.judging(self.setup.structured_output, self.output_type)
-        if wanted is not None:
-            try:
-                self.output = wanted.parse(self.result().text)
-            except InputError as error:
-                raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
+        try:
+            self.output = OutputType.for_step(schema, self.output_type).parse(self.result().text)
+        except InputError as error:
+            raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
 
     # -- tools
 
@@ -344,13 +316,13 @@ class StepAttempt:
         tools = ToolCalls(
             calls, self.setup.offered, self.context, self.pipeline, self.stream.send, self._assembler.args_errors
         )
-        await tools.consider()
+        await tools.ask_processors()
         await self.stream.drain()
         if self.stream.before_verdict:
             await self.stream.release(self._parts(), running=[call.call_id for call in calls])
-        self.waiting = tools.waiting()
+        self.waiting = tools.find_waiting()
         self._calls = tools
-        await tools.run(but=self.waiting)
+        await tools.run(skip=self.waiting)
         for call in calls:
             if self.waiting.get(call.call_id) == "approval":
                 payload = ToolCallPayload(tool_call_id=call.call_id, tool_name=call.name, args=call.args)
@@ -363,21 +335,23 @@ class StepAttempt:
         if self.guards is not None:
             await self.guards  # no tool runs before the guards have passed
             await self.stream.guards_passed()
-        self._open = waiting_calls(messages)
-        if missing_tools(answers, self._open, setup.tools):  # processors may add the tools; undo their other changes
+        self._unanswered = waiting_calls(messages)
+        if missing_tools(
+            answers, self._unanswered, setup.tools
+        ):  # processors may add the tools; undo their other changes
             before = messages.snapshot(contents=True)
             await self._prepare()
             messages.restore(before)
-        check_answers(answers, self._open, setup.tools)
-        self._message = await answer_calls(self.context, answers, self._open)
+        check_answers(answers, self._unanswered, setup.tools)
+        self._message = await answer_calls(self.context, answers, self._unanswered)
         for call_id in answers:
-            del self._open[call_id]
+            del self._unanswered[call_id]
         self.finish, self.answered = ModelFinishPayload(reason="tool-calls", usage=Usage()), True
         self.stream.complete()
         self._calls = ToolCalls(self._tool_parts(), setup.tools, self.context, self.pipeline, self.stream.send)
         await self._calls.run()
         if not any(message.role == "user" for message in messages.input):  # a new user message closes the open calls
-            self.waiting = {call_id: waits_for(call, setup.tools) for call_id, call in self._open.items()}
+            self.waiting = {call_id: waits_for(call, setup.tools) for call_id, call in self._unanswered.items()}
         self.ended = bool(self.waiting)
 
     # -- what the step added, as processors left it
@@ -385,7 +359,7 @@ class StepAttempt:
     def result(self, messages: MessageList | None = None) -> StepResult:
         """Return the step's result, computed from ``messages`` (a branch's copy); by default from the run's."""
         added = self._added(messages)
-        thoughts = [part.text for m in added for part in m.parts if isinstance(part, ReasoningPart)]
+        thoughts = [part.text for message in added for part in message.parts if isinstance(part, ReasoningPart)]
         return StepResult(
             step_number=self.number,
             text="".join([message.text for message in added]),
@@ -400,137 +374,10 @@ class StepAttempt:
 
     def _added(self, messages: MessageList | None = None) -> list[Message]:
         response = (messages or self.context.messages).response
-        return [message for message in response if message.id not in self._before]
+        return [message for message in response if message.id not in self._ids_before]
 
     def _parts(self) -> list[Part]:
         return [part for message in self._added() for part in message.parts]
 
     def _tool_parts(self) -> list[ToolPart]:
         return [part for message in self._added() for part in message.tool_parts]
-
-
-# -- the response of a model, before the stream hooks
-
-
-async def _read_response(asked: OnRequest, whole: list[Chunk]) -> AsyncGenerator[Chunk, None]:
-    """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
-
-    The end of a block is yielded only when the next chunk arrives: if the call fails before, the block may be cut.
-    Blocks that the model leaves open are ended, so that stream hooks release the text that they hold.
-
-    Args:
-        whole: Collects the original chunks of the response.
-    """
-    ids = _CallIds()
-    due: TextEnd | ReasoningEnd | None = None
-    left_open: TextEnd | ReasoningEnd | None = None  # the chunk that would end the open block
-    source = asked.model.stream(asked.request) if asked.response is None else _replay(asked.response)
-    try:
-        while True:
-            try:
-                chunk = ids.own(await anext(source))
-            except StopAsyncIteration:
-                break
-            except Exception as error:
-                raise CallFailed(error, asked.model) from error
-            whole.append(chunk)
-            if due is not None:
-                yield due
-                due = None
-            match chunk:
-                case TextDelta():
-                    if not isinstance(left_open, TextEnd):
-                        if left_open is not None:
-                            yield left_open
-                        left_open = TextEnd(payload=IdPayload(id=chunk.payload.id))
-                case ReasoningDelta():
-                    if not isinstance(left_open, ReasoningEnd):
-                        if left_open is not None:
-                            yield left_open
-                        left_open = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
-                case TextEnd() | ReasoningEnd():
-                    due, left_open = chunk, None
-                    continue
-                case _:
-                    pass
-            yield chunk
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()
-    for last in (due, left_open):
-        if last is not None:
-            yield last
-
-
-async def _replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:
-    """Stream a response that a processor returned, as a model would."""
-    finish = ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
-    if isinstance(response, str):
-        text_id = new_id("txt")
-        yield TextStart(payload=IdPayload(id=text_id))
-        yield TextDelta(payload=TextPayload(text=response, id=text_id))
-        yield TextEnd(payload=IdPayload(id=text_id))
-    else:
-        for chunk in deepcopy(list(response)):  # a cache gives the same chunks again
-            if isinstance(chunk, ModelFinish):
-                finish = chunk
-            else:
-                yield chunk
-    yield finish
-
-
-class _CallIds:
-    """Makes the ids of a response's tool calls unique.
-
-    Some models and servers give two calls the same id, or a call an empty id. The later of two gets the suffix ``_2``,
-    and a call without an id gets a new one, in all chunks that belong to the call.
-    """
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._begun: defaultdict[str, deque[str]] = defaultdict(deque)
-        self._called: defaultdict[str, deque[str]] = defaultdict(deque)
-
-    def own(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with the unique id of its call; arguments that are nested too deep become an error.
-
-        The given chunk is not changed.
-        """
-        match chunk:
-            case ToolInputStart():
-                begun = self._begun[chunk.payload.tool_call_id]
-                begun.append(self._fresh(chunk.payload.tool_call_id))
-                return _renamed(chunk, begun[-1])
-            case ToolInputDelta():
-                begun = self._begun[chunk.payload.tool_call_id]
-                return _renamed(chunk, begun[-1]) if begun else chunk
-            case ToolCallChunk():
-                if too_deep(chunk.payload.args):
-                    why = f"the arguments are nested more than {MAX_NESTING} deep"
-                    chunk = replace(chunk, payload=replace(chunk.payload, args={}, args_error=why))
-                given = chunk.payload.tool_call_id
-                begun = self._begun[given]
-                own = begun.popleft() if begun else self._fresh(given)
-                self._called[given].append(own)
-                return _renamed(chunk, own)
-            case ToolResultChunk():
-                called = self._called[chunk.payload.tool_call_id]
-                return _renamed(chunk, called.popleft()) if called else chunk
-            case _:
-                if not hasattr(chunk, "run_id"):
-                    raise TypeError(f"a model yields chunks of diarist.chunks, such as TextDelta, not {chunk!r}")
-                return chunk
-
-    def _fresh(self, given: str) -> str:
-        own, number = given or new_id("call"), 1
-        while own in self._taken:
-            number += 1
-            own = f"{given}_{number}"
-        self._taken.add(own)
-        return own
-
-
-def _renamed(chunk: ChunkT, call_id: str) -> ChunkT:
-    if chunk.payload.tool_call_id == call_id:
-        return chunk
-    return replace(chunk, payload=replace(chunk.payload, tool_call_id=call_id))  # pyright: ignore[reportArgumentType]

@@ -16,7 +16,7 @@ from diarist.agent.stream_writer import ChunkQueue
 from diarist.chunks import Chunk, TextDelta
 from diarist.concurrency import cancel_and_wait
 
-_within: ContextVar[frozenset[str]] = ContextVar("diarist_streams", default=frozenset())
+_enclosing_runs: ContextVar[frozenset[str]] = ContextVar("diarist_streams", default=frozenset())
 """Ids of the streamed runs that the current code is part of."""
 
 
@@ -73,7 +73,7 @@ class AgentStream(Generic[OutputT]):
 
         Does not wait if it is called by the run's own tools, hooks or callbacks.
         """
-        if self._task is not None and self.run_id in _within.get():
+        if self._task is not None and self.run_id in _enclosing_runs.get():
             self._task.cancel()
             return
         try:
@@ -93,8 +93,9 @@ class AgentStream(Generic[OutputT]):
 
 
 async def _execute(run: AgentRun) -> None:
-    _within.set(_within.get() | {run.context.run_id})
-    with suppress(Exception):  # raised by ``result()``
+    """Execute the run as a task. Its error is kept in ``run.error``, for ``result()``."""
+    _enclosing_runs.set(_enclosing_runs.get() | {run.context.run_id})
+    with suppress(Exception):
         await run.execute()
 
 

@@ -69,7 +69,8 @@ class ChunkQueue:
         self._chunks.append(chunk)
         _wake(self._reader)
         while len(self._chunks) >= AHEAD and not self.closed:
-            self._writers.append(waiter := asyncio.get_running_loop().create_future())
+            waiter = asyncio.get_running_loop().create_future()
+            self._writers.append(waiter)
             await waiter
 
     def finish(self, chunk: Chunk | None = None) -> None:
@@ -103,7 +104,10 @@ def _wake(*waiters: asyncio.Future[None] | None) -> None:
 
 
 class MessageAssembler:
-    """Collects one step's chunks.
+    """Builds the message of one step from its chunks.
+
+    A block of text or reasoning is collected in ``_pieces`` until it ends or anything else begins; then it becomes a
+    part. ``_block`` is the kind of the open block; without one, ``_pieces`` is empty.
 
     Attributes:
         args_errors: Per call id, why the model's arguments could not be read.
@@ -113,10 +117,11 @@ class MessageAssembler:
         self.args_errors: dict[str, str] = {}
         self._run_id = run_id
         self._parts: list[Part] = []
-        self._block: type[TextPart | ReasoningPart] | None = None  # the kind of the block that is not finished
+        self._block: type[TextPart | ReasoningPart] | None = None
         self._pieces: list[str] = []
 
     def add(self, chunk: Chunk) -> None:
+        """Add a chunk. Chunks without a part, such as ``step-start``, are ignored."""
         match chunk:
             case TextDelta() | ReasoningDelta():
                 kind = TextPart if isinstance(chunk, TextDelta) else ReasoningPart
@@ -177,7 +182,7 @@ class MessageAssembler:
         return message
 
     def message(self) -> Message | None:
-        """Return the message so far; None if the model said nothing."""
+        """End the open block and return the message so far; None if the model said nothing."""
         self._close()
         if not self._parts:
             return None
@@ -185,7 +190,8 @@ class MessageAssembler:
 
     def _close(self, end: TextEnd | ReasoningEnd | None = None) -> None:
         """Finish the open block, if any; drop it if it is empty."""
-        text, data = "".join(self._pieces), end.payload.provider_data if end else None
+        text = "".join(self._pieces)
+        data = end.payload.provider_data if end else None
         if self._block is TextPart and text:
             self._parts.append(TextPart(text=text, provider_data=data))
         elif self._block is ReasoningPart:
@@ -200,7 +206,15 @@ class MessageAssembler:
 class StreamWriter:
     """Sends a run's chunks through the stream hooks, into the step's message, and to the ``queue`` if there is one.
 
+    The way of a chunk::
+
+        send, drain  ->  feed (stream hooks)  ->  _emit (message; held back?)  ->  forward (reader)
+
+    ``send`` takes a chunk of the model or the step, ``drain`` the chunks that processors and tools have written;
+    ``forward`` alone is for chunks that belong to no message.
+
     Attributes:
+        has_hooks: A processor has ``process_output_stream``.
         unkept: Data sent between steps, to be stored with the next step's message.
         before_guards: Chunks are held back because the input guards have not passed yet.
         before_verdict: Chunks are held back because the step was not accepted yet.
@@ -208,15 +222,15 @@ class StreamWriter:
 
     def __init__(self, context: RunContext[Any], pipeline: PipelineRun, queue: ChunkQueue | None) -> None:
         self._run_id = context.run_id
-        self._written = context.writer
+        self._writer = context.writer
         self._pipeline = pipeline
-        self._has_hooks = pipeline.has("process_output_stream")
+        self.has_hooks = pipeline.has("process_output_stream")
         self._queue = queue
         self._hooks: StreamHooks | None = None
         self._complete = False
         self._assembler: MessageAssembler | None = None  # None between steps
-        self._added: Callable[[], list[Message]] = list
-        self._held: deque[Chunk] = deque()
+        self._added: Callable[[], list[Message]] = list  # as in ``begin_step``; between steps, no messages
+        self._held: deque[Chunk] = deque()  # not empty only while one of the two flags is set, or during ``_flush``
         self.unkept: list[DataChunk] = []
         self.before_guards = False
         self.before_verdict = False
@@ -245,32 +259,31 @@ class StreamWriter:
         """Leave the step. After an error, send the data chunks that were written before it, but do not store them."""
         self.leave(error)
         if isinstance(error, Exception):
-            unkept = len(self.unkept)
-            await self.drain()
-            del self.unkept[unkept:]
+            stored_later = len(self.unkept)
+            await self.drain()  # opens new stream hooks
+            del self.unkept[stored_later:]
             self.leave()
         self._held.clear()
         self.before_verdict = self.before_guards = False
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Close the open stream hooks; this ends their spans."""
+        """Close the open stream hooks, which ends their spans, and go back to the state between steps."""
         if self._hooks is not None:
             self._hooks.close(error)
         self._hooks, self._complete = None, False
         self._assembler, self._added = None, list  # a bound method would create a reference cycle
 
     async def release(self, parts: Sequence[Part], running: Collection[str] = ()) -> None:
-        """Send the reader the chunks of an accepted step, made again from ``parts``, if they were held back.
+        """Send the reader the chunks of an accepted step, made again from ``parts``. Needed only if ``before_verdict``.
 
         Args:
             running: Ids of calls that have no result yet.
         """
-        if self.before_verdict:
-            parts = list(parts)
-            for chunk in self.unkept:  # the reader has these already
-                with suppress(ValueError):
-                    parts.remove(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
-            self._held = accepted_chunks(self._held, parts, running)
+        parts = list(parts)
+        for chunk in self.unkept:  # the reader has these already
+            with suppress(ValueError):
+                parts.remove(DataPart(type=chunk.type, data=chunk.data, id=chunk.id))
+        self._held = accepted_chunks(self._held, parts, running)
         self.before_verdict = False
         await self._flush()
 
@@ -286,18 +299,18 @@ class StreamWriter:
     # -- chunks
 
     async def send(self, chunk: Chunk) -> None:
-        """Send the chunks that the stream hooks return for a chunk, after those that they wrote."""
-        passed: Iterable[Chunk] = await self.feed(chunk) if self._has_hooks else (chunk,)
-        if self._written:
+        """Send a chunk as the stream hooks return it, after the chunks that they wrote."""
+        passed: Iterable[Chunk] = await self.feed(chunk) if self.has_hooks else (chunk,)
+        if self._writer:
             await self.drain()
-        if self._has_hooks and isinstance(chunk, StepStart):  # drop text that hooks still held from a failed attempt
+        if self.has_hooks and isinstance(chunk, StepStart):  # drop text that hooks still held from a failed attempt
             passed = dropwhile(lambda each: not isinstance(each, StepStart | DataChunk), passed)
         await self._emit(passed)
 
     async def drain(self) -> None:
         """Send the chunks that processors and tools have written."""
-        while self._written:
-            chunk = self._written.take()  # one by one: another chunk may be written, and sent, while a hook waits
+        while self._writer:
+            chunk = self._writer.take()  # one by one: another chunk may be written, and sent, while a hook waits
             await self._emit(await self.feed(chunk))
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
@@ -314,10 +327,10 @@ class StreamWriter:
             await self.drain()
             return result
         task = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._written.wake())
+        task.add_done_callback(lambda _: self._writer.wake())
         try:
             while not task.done():
-                await self._written.arrived()
+                await self._writer.arrived()
                 await self.drain()
             await self.drain()
             return await task
@@ -327,7 +340,7 @@ class StreamWriter:
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Return the chunks that the stream hooks return for a chunk."""
         chunk.run_id = self._run_id
-        if not self._has_hooks:
+        if not self.has_hooks:
             return (chunk,)
         if self._hooks is None:  # the first chunk opens them
             self._hooks = self._pipeline.open_stream()
@@ -356,5 +369,5 @@ class StreamWriter:
                     chunk.transient = True  # the step left no message to store it with
             if self.before_guards or self.before_verdict or self._held:
                 self._held.append(chunk)
-            elif self._queue is not None:
+            elif self._queue is not None:  # as ``forward``, without a call per chunk
                 await self._queue.send(chunk)

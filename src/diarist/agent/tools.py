@@ -65,11 +65,11 @@ class ToolCalls:
         self._context = context
         self._pipeline = pipeline
         self._args_errors = dict(args_errors or {})
-        self._running = asyncio.Semaphore(MAX_PARALLEL)
-        self._done: set[str] = set()
+        self._slots = asyncio.Semaphore(MAX_PARALLEL)
+        self._judged: set[str] = set()  # ids of calls with a final result
         self.started = False
 
-    async def consider(self) -> None:
+    async def ask_processors(self) -> None:
         """Run the ``process_tool_call`` hooks for every call, before any tool runs.
 
         A processor may change the arguments, answer for the tool, deny the call, or block the run.
@@ -77,44 +77,48 @@ class ToolCalls:
         if not self._pipeline.has("process_tool_call"):
             return
         for call in self._calls:
-            case = OnToolCall(
+            hook_call = OnToolCall(
                 messages=self._context.messages,
                 call=call,
                 tool=self._tools.get(call.name),
                 args_error=self._args_errors.get(call.call_id),
             )
-            await self._pipeline.ask(case)
-            if case.args_error is None:
+            await self._pipeline.ask(hook_call)
+            if hook_call.args_error is None:
                 self._args_errors.pop(call.call_id, None)
 
-    def waiting(self) -> dict[str, WaitsFor]:
-        """Return the calls that cannot run now, by id: they wait for approval, or for the client."""
-        out: dict[str, WaitsFor] = {}
+    def find_waiting(self) -> dict[str, WaitsFor]:
+        """Return the calls that cannot run now, by id: they wait for approval, or for the client.
+
+        A call gets an error as its result if ``needs_approval`` of its tool fails.
+        """
+        waiting: dict[str, WaitsFor] = {}
         for call in self._calls:
             tool = self._tools.get(call.name)
             if call.state != "call" or tool is None or call.call_id in self._args_errors:
                 continue
             if tool.function is None:
-                out[call.call_id] = "client_tool"
+                waiting[call.call_id] = "client_tool"
                 continue
             try:
                 if tool.must_be_approved(call.args):
-                    out[call.call_id] = "approval"
+                    waiting[call.call_id] = "approval"
             except Exception as error:  # the application's function failed: tell the model, do not run the tool
                 logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
                 _fail(call, error)
-        return out
+        return waiting
 
-    async def run(self, *, but: Collection[str] = ()) -> None:
-        """Run all calls except ``but``, fill in their results, and send a chunk for each as it finishes."""
-        await gather_or_cancel([self._one(call) for call in self._calls if call.call_id not in but])
+    async def run(self, *, skip: Collection[str] = ()) -> None:
+        """Run all calls except ``skip``, fill in their results, and send a chunk for each as it finishes."""
+        await gather_or_cancel([self._run_one(call) for call in self._calls if call.call_id not in skip])
 
     def cut_short(self) -> None:
         """Mark the calls that have no judged result as cancelled."""
-        cancel(call for call in self._calls if call.call_id not in self._done)
+        cancel(call for call in self._calls if call.call_id not in self._judged)
 
-    async def _one(self, call: ToolPart) -> None:
-        async with self._running:
+    async def _run_one(self, call: ToolPart) -> None:
+        """Run one call, ask the processors about its result, and send its chunk."""
+        async with self._slots:
             if call.state == "call":
                 attributes = {
                     "gen_ai.operation.name": "execute_tool",
@@ -122,15 +126,15 @@ class ToolCalls:
                     "gen_ai.tool.call.id": call.call_id,
                 }
                 with span(f"execute_tool {call.name}", **attributes) as current:
-                    if (error := await self._run(call)) is not None:
+                    if (error := await self._execute(call)) is not None:
                         current.fail(error, kind="tool_error")
             if self._pipeline.has("process_tool_result"):
                 await self._judge(call)
-            self._done.add(call.call_id)
+            self._judged.add(call.call_id)
             await self._send(result_chunk(call))
 
-    async def _run(self, call: ToolPart) -> BaseException | None:
-        """Run one call and fill in its result. An error becomes the result, and is also returned."""
+    async def _execute(self, call: ToolPart) -> BaseException | None:
+        """Call the tool and fill in the result. An error becomes the result, and is also returned."""
         try:
             result = plain(await self._invoke(call))
         except asyncio.CancelledError as error:

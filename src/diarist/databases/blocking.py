@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from diarist.checks import not_negative
@@ -86,7 +86,7 @@ class ThreadDatabase(Database):
     ) -> None:
         not_negative("", "busy_timeout", busy_timeout)
         self._schema, self.location, self._connect, self._remedies = schema, location, connect, remedies
-        self._open: _Open | None = None
+        self._open: _Threads | None = None
         self._lock = threading.Lock()
 
     async def close(self) -> None:
@@ -97,44 +97,55 @@ class ThreadDatabase(Database):
 
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
-        return await self._run(False, name_of(work), job)
+        return await self._run("reader", name_of(work), job)
 
     async def glance(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # The writing connection has the newest pages in its cache; the others read them again after each write.
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
-        return await self._run(True, name_of(work), job)
+        return await self._run("writer", name_of(work), job)
 
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(run_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
-        return await self._run(True, name_of(work), job, self._after_write)
+        return await self._run("writer", name_of(work), job, self._after_write)
 
     async def run_alone(self, statement: str, patience: float | None = None) -> Any:
         """Run a statement outside of transactions, in the writing thread, and return its first value."""
         return await self._run(
-            True, "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
+            "writer", "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
         )
 
     def _after_write(self, connection: ThreadConnection) -> None:
         """Run in the writing thread after each write, once the caller has its result."""
 
     async def _run(
-        self, writes: bool, doing: str, job: Job[T], after: Callable[[ThreadConnection], None] | None = None
+        self,
+        thread: Literal["reader", "writer"],
+        doing: str,
+        job: Job[T],
+        after: Callable[[ThreadConnection], None] | None = None,
     ) -> T:
+        """Run a job in a thread, after opening the database if it is closed. Raises StorageError.
+
+        Args:
+            doing: Name of the job, for error messages.
+            after: Called in the same thread, once the caller has its result.
+        """
         while True:
             opened = self._open
             if opened is None or opened.pid != os.getpid():  # neither threads nor SQLite survive a fork
                 with self._lock:
                     opened = self._open
                     if opened is None or opened.pid != os.getpid():
-                        self._open = opened = _Open(self._connect)
+                        self._open = opened = _Threads(self._connect)
                         weakref.finalize(self, opened.close, wait=False)
             now_doing, where = "open", self.location
             try:
                 if not opened.ready:
                     await opened.writing.submit(partial(self._make_ready, opened))
                 now_doing, where = doing, f"in {self.location}"
-                return await (opened.writing if writes else opened.reading).submit(job, after)
+                workers = opened.writing if thread == "writer" else opened.reading
+                return await workers.submit(job, after)
             except ClosedError:
                 continue  # another task closed it between opening and submitting: open again
             except UnicodeEncodeError as error:
@@ -143,7 +154,7 @@ class ThreadDatabase(Database):
                 code = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
                 raise StorageError(f"cannot {now_doing} {where}: {error}{self._remedies.get(code, '')}") from error
 
-    def _make_ready(self, opened: _Open, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
+    def _make_ready(self, opened: _Threads, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
         """Create or migrate the tables. Runs in the single writing thread, so it happens once."""
         if not opened.ready:
             if not run_transaction("BEGIN", lambda c: self._schema.is_current(c, self.location), connection):
@@ -288,7 +299,7 @@ def _answer(result: asyncio.Future[Any], found: object, error: BaseException | N
         result.set_exception(error)
 
 
-class _Open:
+class _Threads:
     """The threads of an open database. Holds no reference to its owner."""
 
     def __init__(self, connect: Callable[[], ThreadConnection]) -> None:

@@ -51,7 +51,7 @@ class Access:
             check_owner(found, resource)
         return found
 
-    async def diary(self, thread: str | None, resource: str | None) -> Thread:
+    async def diary_owner(self, thread: str | None, resource: str | None) -> Thread:
         """Return the thread that owns the diary; for a resource alone, a thread without an id.
 
         Raises:
@@ -73,7 +73,7 @@ class Access:
             raise NotFoundError(f"there is no resource {resource!r} in {self.storage.location}")
         return Thread(id="", resource_id=resource)
 
-    async def owner(self, thread: str | None, resource: str | None) -> str:
+    async def resource_of(self, thread: str | None, resource: str | None) -> str:
         """Return the resource of a thread, or the given one. Raises InputError if neither is given."""
         if thread is not None:
             return (await self.thread(thread, resource)).resource_id

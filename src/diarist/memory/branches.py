@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError
@@ -15,7 +15,6 @@ from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_l
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
-from diarist.memory.run_lifecycle import unstored
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, Part
 from diarist.storage.base import Storage
@@ -60,6 +59,14 @@ class TakenInput:
     repeated: list[Message] = field(default_factory=list[Message])
     hidden_after: int | None = None
     event: dict[str, Json] | None = None
+
+
+class _Reading(NamedTuple):
+    """A branch of the thread, and where the client leaves it."""
+
+    places: list[BranchPlace]
+    found: Divergence
+    is_active: bool
 
 
 class Branches:
@@ -107,35 +114,37 @@ class Branches:
         by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
-        size = len(given) - found.new
-        old, rest = given[:size], given[size:]
+        old, rest = given[: len(given) - found.new], given[len(given) - found.new :]
         kept, behind = places[: found.keep], places[found.keep :]
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
         if leaves and not known.isdisjoint([message.id for message in rest]):
             # The client leaves out messages in between: it did not go back.
             kept, leaves = places, False
-        rows = [place for place in kept if isinstance(place, Message)]
-        last, event = rows[-1] if rows else None, None
-        if found.is_unknown:
-            event = {"action": "append", "after": last and last.id, "unknown": size}
         if not rest and isinstance(kept[-1], Forgotten) and kept[-1].role == "user":
             raise _forgotten(given[-1].id, thread_id)
-        questions = list(takewhile(lambda message: message.role == "user", reversed(given)))
-        repeated = [row for row in rows[len(rows) - len(questions) :] if row.role == "user"] if not rest else []
-        hidden_after = None
+        rows = [place for place in kept if isinstance(place, Message)]
+        last_id = rows[-1].id if rows else None
         if leaves and on_divergence == "error":
             raise InputError(
-                f"the input leaves thread {thread_id!r} behind message {last and last.id!r}, which other messages "
+                f"the input leaves thread {thread_id!r} behind message {last_id!r}, which other messages "
                 "follow; pass on_divergence='branch' to go back to it, or 'append'"
             )
-        if leaves and on_divergence == "branch" and last is not None:
+        event: dict[str, Json] | None = None
+        if found.is_unknown:
+            event = {"action": "append", "after": last_id, "unknown": len(old)}
+        hidden_after = None
+        if leaves and on_divergence == "branch" and rows:
             if run is not None:
-                gone = await self.move(run, seq_of(last))
-                event = {"action": "branch", "after": last.id, "superseded": list(gone)}
+                gone = await self.move(run, seq_of(rows[-1]))
+                event = {"action": "branch", "after": last_id, "superseded": list(gone)}
             elif is_active:
-                hidden_after = seq_of(last)
+                hidden_after = seq_of(rows[-1])
         new = {message.id: unstored(message) for message in rest if message.id not in known}
         new |= _late_results(old, rows)
+        repeated: list[Message] = []
+        if not rest:
+            newest = rows[len(rows) - len(_last_questions(given)) :]
+            repeated = [row for row in newest if row.role == "user"]
         return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
@@ -146,31 +155,29 @@ class Branches:
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
         if given[-1].role == "user" and given[-1].id not in there:
             raise _forgotten(given[-1].id, thread_id)
-        questions = takewhile(lambda message: message.role == "user", reversed(given))
-        return TakenInput(new={}, repeated=[message for message in questions if message.id in there][::-1])
+        return TakenInput(new={}, repeated=[message for message in _last_questions(given) if message.id in there])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
-    ) -> tuple[list[BranchPlace], Divergence, bool]:
-        """Return the branch that the client shows, with the most of its answers; where it leaves it; and if it is the
-        active one."""
-        total = sum(message.role == "assistant" for message in given)
+    ) -> _Reading:
+        """Return the branch that the client shows: the one with the most of its answers, if in doubt the active one."""
+        answers = sum(message.role == "assistant" for message in given)
         changed = {message.id for message in forgotten}
 
-        def read(rows: Sequence[Message], *, is_active: bool = True) -> tuple[list[BranchPlace], Divergence, bool]:
+        def read(rows: Sequence[Message], *, is_active: bool = True) -> _Reading:
             places = _with_gaps(rows, forgotten)
-            return places, divergence(given, places, by_id=by_id, changed=changed), is_active
+            return _Reading(places, divergence(given, places, by_id=by_id, changed=changed), is_active)
 
-        rows = await self._end_of(thread_id, total)
-        best = places, found, _ = read(rows)
-        if found.known < total or found.keep < len(places):
+        rows = await self._end_of(thread_id, answers)
+        best = read(rows)
+        if best.found.known < answers or best.found.keep < len(best.places):
             rows = [row async for row in rows_between(self._storage, thread_id)]
             best = read(rows)
-        if best[1].known < total:
+        if best.found.known < answers:
             for branch in _paths(await self._storage.list_superseded(thread_id)):
                 fork = branch[0].parent
                 path = [row for row in rows if seq_of(row) <= fork] + [one.message for one in branch]
-                best = max(best, read(path, is_active=False), key=lambda reading: reading[1].known)
+                best = max(best, read(path, is_active=False), key=lambda reading: reading.found.known)
         return best
 
     async def _end_of(self, thread_id: str, answers: int) -> list[Message]:
@@ -249,6 +256,22 @@ class Branches:
         return found
 
 
+def unstored(message: Message) -> Message:
+    """Return a copy of a caller's message without the values that storage sets. The original may be a row of another
+    thread."""
+    return replace(
+        message,
+        parts=list(message.parts),
+        metadata=dict(message.metadata),
+        thread_id=None,
+        resource_id=None,
+        run_id=None,
+        seq=None,
+        part_tokens=None,
+        sent=None,
+    )
+
+
 def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:
     """Return the branches of a thread, the newest first: for each last message the superseded ones on the way to it."""
     by_seq = {seq_of(one.message): one for one in superseded}
@@ -264,6 +287,11 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     ids = {row.id for row in rows}
     gaps = [gap for gap in forgotten if gap.id not in ids]
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
+
+
+def _last_questions(messages: Sequence[Message]) -> list[Message]:
+    """Return the user messages at the end."""
+    return list(takewhile(lambda message: message.role == "user", reversed(messages)))[::-1]
 
 
 def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:

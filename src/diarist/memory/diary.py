@@ -74,7 +74,7 @@ class Diary:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
         """
-        found = await self._access.diary(thread, resource)
+        found = await self._access.diary_owner(thread, resource)
         return visible_log(await self._access.logs.read(found.id, found.resource_id), None, found.id)
 
     async def history(self, *, thread: str | None = None, resource: str | None = None) -> list[ObservationLog]:
@@ -165,7 +165,7 @@ class Diary:
         With ``thread``, only entries made from messages of this thread. Raises as ``memory.messages.search`` does.
         """
         terms, most = query_terms(query), check_limit(limit, least=1)
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         logs = self._access.logs
         if thread is not None or self._access.shares_diary:
             keys = [logs.key(thread or "", owner)]
@@ -182,7 +182,7 @@ class Diary:
 
     async def _generations(self, thread: str | None, resource: str | None) -> list[ObservationLog]:
         """Return all generations of the diary, the current one last."""
-        found = await self._access.diary(thread, resource)
+        found = await self._access.diary_owner(thread, resource)
         head = await self._access.logs.read(found.id, found.resource_id)
         past = await self._storage.list_generations(head.key)
         return [visible_log(log, None, found.id) for log in (*past, head)]
@@ -227,7 +227,7 @@ class Diary:
     async def _change(
         self, thread: str | None, resource: str | None, change: Callable[[ObservationLog], ObservationLog]
     ) -> ObservationLog:
-        found = await self._access.diary(thread, resource)
+        found = await self._access.diary_owner(thread, resource)
         logs = self._access.logs
         log = await logs.update(lambda: logs.read(found.id, found.resource_id), change)
         return visible_log(log, None, found.id)
@@ -243,8 +243,8 @@ class Diary:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
         """
-        found = await self._access.diary(thread, resource)
-        log = await self._forgetting.finished(found)
+        found = await self._access.diary_owner(thread, resource)
+        log = await self._forgetting.finish_deletions(found)
         if not log.version:
             return
         await self._access.logs.update(lambda: self._access.logs.reread(log), empty)
@@ -284,9 +284,9 @@ class Diary:
                 kept.
             ConflictError: The same messages changed during each of three calls; other results are kept.
         """
-        found = await self._access.diary(thread, resource)
+        found = await self._access.diary_owner(thread, resource)
         if thread is not None:
-            await self._forgetting.finished(found)
+            await self._forgetting.finish_deletions(found)
         from diarist.memory.observational.manual import observe_now
 
         await observe_now(self._engine(), found.resource_id, thread, progress=on_progress, emit=on_event)
@@ -317,7 +317,7 @@ class Diary:
         """
         if not isinstance(cast(Any, guidance), str | None):
             raise InputError(f"guidance must be a string or None, not {guidance!r}")
-        found = await self._access.diary(thread, resource)
+        found = await self._access.diary_owner(thread, resource)
         from diarist.memory.observational.manual import reflect_now
 
         return await reflect_now(
@@ -369,7 +369,7 @@ class Diary:
                 await asyncio.sleep(every)
 
     async def _event_key(self, thread: str | None, resource: str | None) -> str:
-        found = await self._access.diary(thread, resource)
+        found = await self._access.diary_owner(thread, resource)
         return self._access.logs.key(found.id, found.resource_id)
 
     # -- options

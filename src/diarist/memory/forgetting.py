@@ -66,12 +66,7 @@ class Forgetting:
         elif message_ids is not None:
             receipt += await self._forget_messages(found, set(message_ids))
         else:
-            shared = [log for log in await self.logs_with(found) if log.scope == "resource"]
-            stones = (Tombstone(thread_id=thread, first_seq=1, last_seq=WHOLE),)
-            receipt += await remove_rows(self.storage, shared, stones, self.counter) if shared else Receipt()
-            receipt += await self._delete_thread(found)
-            for log in shared:
-                await drop_stones(self.storage, log, stones)
+            receipt += await self._forget_thread(found)
         if thread is not None and message_ids is None:  # no other thread can use its implicit resource
             receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
         # Again, for messages embedded since the first removal.
@@ -83,7 +78,7 @@ class Forgetting:
         left = await self.storage.purge()
         return Receipt(left_on_disk=(*left, *await self._embedding.purge()))
 
-    async def finished(self, thread: Thread) -> ObservationLog:
+    async def finish_deletions(self, thread: Thread) -> ObservationLog:
         """Complete interrupted deletions of a thread, and return its log."""
         log = await self._access.logs.read(thread.id, thread.resource_id)
         return await finish_removals(self.storage, log, self.counter)
@@ -137,6 +132,18 @@ class Forgetting:
         return found
 
     # -- threads and resources
+
+    async def _forget_thread(self, thread: Thread) -> Receipt:
+        """Remove a thread from the diary that it shares with others, if any, and delete it."""
+        receipt = Receipt()
+        shared = [log for log in await self.logs_with(thread) if log.scope == "resource"]
+        stones = (Tombstone(thread_id=thread.id, first_seq=1, last_seq=WHOLE),)
+        if shared:
+            receipt += await remove_rows(self.storage, shared, stones, self.counter)
+        receipt += await self._delete_thread(thread)
+        for log in shared:
+            await drop_stones(self.storage, log, stones)
+        return receipt
 
     async def _delete_thread(self, thread: Thread) -> Receipt:
         """Delete a thread with its diaries and leases; the receipt lists all data deleted with it."""

@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # loaded if there is observational memory
 _Config = TypeVar("_Config")
 
 DEFAULT_LAST_MESSAGES = 10
-_MODELS = 64
+_MODELS_CACHED = 64
 """Maximum number of models with cached processors and engines: a program may create a model per request."""
 
 
@@ -124,7 +124,7 @@ class Memory:
         seconds("Memory", "thread_wait", thread_wait, zero=True)
         self.config = _chosen("observational_memory", observational_memory, ObservationalMemoryConfig)
         working = _chosen("working_memory", working_memory, WorkingMemoryConfig)
-        recalls = _chosen("semantic_recall", semantic_recall, SemanticRecallConfig)
+        recall = _chosen("semantic_recall", semantic_recall, SemanticRecallConfig)
         titles = _chosen("generate_title", generate_title, TitleConfig)
         self.read_only = read_only
         if read_only and (generate_title is not False or queue is not None):
@@ -148,10 +148,10 @@ class Memory:
             last_messages = DEFAULT_LAST_MESSAGES
         if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:
             raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {last_messages!r}")
-        self._last = int(last_messages)
+        self._last_messages = int(last_messages)
         self._working_config = working
-        self._working = lru_cache(self._made_working)
-        self._working(read_only)  # an unusable schema is refused here, not at the first call
+        self._working_processors = lru_cache(self._make_working_processors)
+        self._working_processors(read_only)  # an unusable schema is refused here, not at the first call
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
@@ -160,24 +160,25 @@ class Memory:
         if working is not None and working.kept_by == "observer":
             _check_observer(working, self.config)
             working_updates = ObserverUpdates(self.storage, working)
-        self._models: RoleModels | None = None
+        self._role_models: RoleModels | None = None
         if self.config is not None:
             from diarist.memory.observational.roles.role_models import RoleModels
 
-            self._models = RoleModels(self.config, self.counter, working_updates=working_updates)
-            self._models.check()
-        self.semantic = semantic_index(self.storage, recalls, vector, embedder)
+            self._role_models = RoleModels(self.config, self.counter, working_updates=working_updates)
+            self._role_models.check()
+        self.semantic = semantic_index(self.storage, recall, vector, embedder)
         self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self.counter, self._background)
-        self._recalls = recalls
+        self._recall_config = recall
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
-        self._processor = lru_cache(_MODELS)(self._made_processor)
-        self._pipeline = lru_cache(_MODELS)(self._made_pipeline)
-        self._called_models: dict[str, Model] = {}
+        # Made once per model and options, not per call.
+        self._history_processor = lru_cache(_MODELS_CACHED)(self._make_history_processor)
+        self._pipeline = lru_cache(_MODELS_CACHED)(self._make_pipeline)
+        self._turn_models: dict[str, Model] = {}
         self._prompts = PromptHistory()
-        self._engine = lru_cache(_MODELS)(self._made_engine)
-        self._holders = 0
+        self._engine = lru_cache(_MODELS_CACHED)(self._make_engine)
+        self._open_blocks = 0
         self._access = Access(self.storage, self.counter, self.config, self._embedding, thread_wait=thread_wait)
         self._forgetting = Forgetting(self._access)
         self.threads = Threads(self._access, self._forgetting)
@@ -197,7 +198,7 @@ class Memory:
     @property
     def tools(self) -> list[ToolDefinition]:
         """Memory's own tools for the model, such as ``recall``: those of ``TurnView.tools``, known before a turn."""
-        found = [tool for processor in self._working(self.read_only) for tool in processor.offered]
+        found = [tool for processor in self._working_processors(self.read_only) for tool in processor.offered]
         if self.config is not None and self.config.retrieves is not None:
             from diarist.memory.observational.recall_tool import unbound_recall
 
@@ -208,14 +209,14 @@ class Memory:
     def __repr__(self) -> str:
         kinds = {
             "working_memory": self.working.config is not None,
-            "semantic_recall": self._recalls is not None,
+            "semantic_recall": self._recall_config is not None,
             "observational_memory": self.config is not None,
             "generate_title": self._titles is not None,
             "read_only": self.read_only,
         }
         shown = [f"{name}=True" for name, used in kinds.items() if used]
         if self.config is None:
-            shown.append(f"last_messages={self._last}")
+            shown.append(f"last_messages={self._last_messages}")
         return f"Memory({', '.join([repr(self.storage), *shown])})"
 
     # -- for the agent
@@ -236,12 +237,12 @@ class Memory:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which selects the messages itself"
             )
-        last = self._last if options.last_messages is None else options.last_messages
+        last = self._last_messages if options.last_messages is None else options.last_messages
         titles = [self._titles.processor(model)] if self._titles is not None and not read_only else []
         return [
-            *self._working(read_only),
-            *self._recalling(options.semantic_recall, read_only),
-            self._processor(model, read_only, last),
+            *self._working_processors(read_only),
+            *self._recall_processors(options.semantic_recall, read_only),
+            self._history_processor(model, read_only, last),
             *titles,
         ]
 
@@ -275,32 +276,35 @@ class Memory:
             raise ConfigError(f"grace must not be negative, not {grace!r}")
         await self._queue.run(self._engine(None).work, concurrency=concurrency, grace=grace)
 
-    def _called(self, model_id: str) -> Model:
-        """Return the model of a loop of the caller's own; one that memory can call if a role needs it.
+    def _turn_model(self, model_id: str) -> Model:
+        """Return the model that a loop of the caller's own calls.
 
-        Raises ConfigError if a role has no model, and there is no key for this one.
+        It is only a name if each role has a model of its own. Otherwise the roles without one use it, so memory must be
+        able to call it. Raises ConfigError if there is no key for it.
         """
-        if model_id not in self._called_models:
-            model: Model = NamedModel(model_id)
-            try:
-                if self._titles is not None:
-                    self._titles.processor(None)
-                if self.config is not None:
-                    self._engine(None)
-            except ConfigError as missing:
-                if not model_id:
-                    raise
-                try:
-                    model = resolve(model_id)
-                except ConfigError as unusable:
-                    raise ConfigError(f"{missing}; or give a model_id that memory can call ({unusable})") from missing
-            self._called_models[model_id] = model
-        return self._called_models[model_id]
+        if model_id not in self._turn_models:
+            self._turn_models[model_id] = self._make_turn_model(model_id)
+        return self._turn_models[model_id]
 
-    def _made_pipeline(self, model: Model, options: MemoryOptions) -> Pipeline:
+    def _make_turn_model(self, model_id: str) -> Model:
+        try:
+            if self._titles is not None:
+                self._titles.processor(None)
+            if self.config is not None:
+                self._engine(None)
+            return NamedModel(model_id)
+        except ConfigError as missing:  # a role has no model
+            if not model_id:
+                raise
+            try:
+                return resolve(model_id)
+            except ConfigError as unusable:
+                raise ConfigError(f"{missing}; or give a model_id that memory can call ({unusable})") from missing
+
+    def _make_pipeline(self, model: Model, options: MemoryOptions) -> Pipeline:
         return Pipeline(self.input_processors(model, options))
 
-    def _made_working(self, read_only: bool) -> Sequence[WorkingMemoryProcessor]:
+    def _make_working_processors(self, read_only: bool) -> Sequence[WorkingMemoryProcessor]:
         config = self._working_config
         if config is None:
             return ()
@@ -308,13 +312,13 @@ class Memory:
             config = replace(config, read_only=True, kept_by="actor")
         return (WorkingMemoryProcessor(self.storage, config, counter=self.counter),)
 
-    def _recalling(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
+    def _recall_processors(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
         """Return the processor of semantic recall, which embeds messages even if the call does not want to search."""
         if self.semantic is None:
             if wanted:
                 raise ConfigError("semantic_recall needs an embedder: pass embedder=... to Memory")
             return ()
-        config = self._recalls or (SemanticRecallConfig() if wanted else None)
+        config = self._recall_config or (SemanticRecallConfig() if wanted else None)
         return (
             SemanticRecallProcessor(
                 self.semantic,
@@ -328,9 +332,9 @@ class Memory:
             ),
         )
 
-    def _made_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
+    def _make_history_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
         if self.config is None:
-            history = self._history(last, read_only)
+            history = self._message_history(last, read_only)
             history.embedding = self._embedding
             return history
         from diarist.memory.observational.processor import DiaryProcessor
@@ -349,7 +353,7 @@ class Memory:
             embedding=self._embedding,
         )
 
-    def _history(self, last: int, read_only: bool) -> HistoryProcessor:
+    def _message_history(self, last: int, read_only: bool) -> HistoryProcessor:
         return HistoryProcessor(
             self.storage,
             last_messages=last,
@@ -358,8 +362,8 @@ class Memory:
             read_only=read_only,
         )
 
-    def _made_engine(self, model: Model | None) -> Engine:
-        config, models = self.config, self._models
+    def _make_engine(self, model: Model | None) -> Engine:
+        config, models = self.config, self._role_models
         if config is None or models is None:
             raise ConfigError("this memory has no observational memory; pass observational_memory=True")
         from diarist.memory.observational.engine import Engine
@@ -398,8 +402,8 @@ class Memory:
             self.storage,
             found,
             config=self.config,
-            working=self._working(self.read_only),
-            history=self._history(self._last, read_only=True),
+            working=self._working_processors(self.read_only),
+            history=self._message_history(self._last_messages, read_only=True),
             counter=self.counter,
         )
 
@@ -442,7 +446,7 @@ class Memory:
         ref, owner = thread_and_resource(thread, resource)
         if ref is None or owner is None:
             raise ConfigError("memory.turn needs a thread: thread='trip'")
-        called = self._called(model_id) if model is None else resolve(model)
+        called = self._turn_model(model_id) if model is None else resolve(model)
         last = None if last_messages is None else int(last_messages)
         options = MemoryOptions(read_only=read_only, last_messages=last, semantic_recall=semantic_recall)
         return Turn(
@@ -497,7 +501,7 @@ class Memory:
         """
         index = self._embedding.index()
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         page = await hybrid_search(
             index,
             self.storage,
@@ -562,7 +566,7 @@ class Memory:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.storage.close)
             stack.push_async_callback(self._embedding.close)
-            for part in (self.semantic, self._models, self._titles, *self._called_models.values()):
+            for part in (self.semantic, self._role_models, self._titles, *self._turn_models.values()):
                 if part is not None:
                     stack.push_async_callback(part.close)
             await self.settled()
@@ -572,16 +576,16 @@ class Memory:
 
         Raises ConfigError if the embedder's vectors do not have the length it declares.
         """
-        if self.semantic is not None and not self._holders:
+        if self.semantic is not None and not self._open_blocks:
             await self.semantic.check()
-        self._holders += 1
+        self._open_blocks += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._holders -= 1
-        await (self.settled() if self._holders else self.close())
+        self._open_blocks -= 1
+        await (self.settled() if self._open_blocks else self.close())
 
 
 class SyncMemory:

@@ -12,6 +12,7 @@ from diarist.checks import check_metadata_of, check_names, checked_metadata
 from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
+from diarist.memory.branches import unstored
 from diarist.memory.forgetting import Forgetting
 from diarist.memory.message_filter import (
     MessageFilter,
@@ -22,7 +23,7 @@ from diarist.memory.message_filter import (
 )
 from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
 from diarist.memory.rows import seq_of
-from diarist.memory.run_lifecycle import check_owner, unstored
+from diarist.memory.run_lifecycle import check_owner
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Json, Message, Part, TextPart
@@ -151,11 +152,13 @@ class Messages:
             raise InputError(f"parts must be a list of parts, such as [TextPart(text='...')], not {parts!r}")
         if wrong := next(filter(None, map(part_flaw, parts or ())), None):
             raise InputError(f"parts: {wrong}")
-        said = parts if text is None else [TextPart(text=text)] if text else []
-        if said is not None and not said:
+        content: Sequence[Part] | None = parts
+        if text is not None:
+            content = [TextPart(text=text)] if text else []
+        if content is not None and not content:
             raise InputError("the new content is empty; to delete a message, use forget(message_ids=[...], thread=...)")
         changes = checked_metadata(metadata)
-        if said is None and not changes:
+        if content is None and not changes:
             raise InputError("nothing to change: pass text=, parts= or metadata=")
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found, adds=False) as run:
@@ -163,18 +166,20 @@ class Messages:
             if row is None:
                 raise NotFoundError(f"there is no message {message_id!r} in thread {found.id!r}")
             new = replace(
-                row, metadata=merge_metadata(row.metadata, changes), parts=row.parts if said is None else list(said)
+                row,
+                metadata=merge_metadata(row.metadata, changes),
+                parts=row.parts if content is None else list(content),
             )
             await count_messages([new], self._counter)
-            says_else = said is not None  # also if it is stored already: an earlier call may have failed after that
+            has_content = content is not None  # it may be stored already: an earlier call may have failed after that
 
             async def forget_old() -> None:
-                if says_else:
+                if has_content:
                     await remove_traces(self._storage, await self._forgetting.logs_with(found), row, self._counter)
-                await self._embedding.replace(row, says_else=says_else)
+                await self._embedding.replace(row, says_else=has_content)
 
-            await self._forgetting.finished(found)
-            if says_else:  # a client that still has the old words may send them again
+            await self._forgetting.finish_deletions(found)
+            if has_content:  # a client that still has the old words may send them again
                 await self._storage.note_forgotten(found.id, [Forgotten(seq_of(row), row.id, row.role)])
             await forget_old()  # before the change: after a crash, no data made from the old words is left
             await self._storage.rewrite_messages(run, [new])
@@ -219,7 +224,7 @@ class Messages:
         if not isinstance(self._storage, SearchStorage):
             raise ConfigError(f"{type(self._storage).__name__} cannot search; use SQLiteStorage or PostgresStorage")
         wanted = MessageFilter(since=since, until=until, metadata=metadata)
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         page = await filtered_hits(
             self._storage, query, wanted, resource_id=owner, thread_id=thread, limit=limit, cursor=cursor
         )
@@ -239,7 +244,7 @@ class Messages:
             ModelError, StorageError: The call failed; finished work is kept.
         """
         self._embedding.index()
-        owner = await self._access.owner(thread, resource)
+        owner = await self._access.resource_of(thread, resource)
         return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)
 
     async def _unknown(self, thread: str, messages: Sequence[Message]) -> builtins.list[Message]:

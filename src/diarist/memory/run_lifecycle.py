@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import replace
 
 from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done
 from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
@@ -25,8 +24,9 @@ RUN_TTL = 60.0
 """Seconds without a heartbeat after which another process may take over the thread of a run."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 0.5
-_lines = weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], asyncio.Lock]()
-"""Of the calls that wait for a thread in an event loop, the holder of the lock asks the database."""
+_queues = weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], asyncio.Lock]()
+"""A lock per event loop and thread, for the callers that want to begin a run. The holder, the first of them, asks the
+database; the others wait."""
 _NEWEST = 100
 """Number of newest rows to search for the last messages of a run, if the storage did not confirm the run's end."""
 
@@ -56,52 +56,44 @@ async def open_run(
             the thread until ``RUN_TTL`` has passed.
     """
     deadline = time.monotonic() + wait
-    line, is_first = _lines.setdefault((asyncio.get_running_loop(), id(storage), thread.id), asyncio.Lock()), False
-    if line.locked() and on_wait is not None:
+    queue = _queues.setdefault((asyncio.get_running_loop(), id(storage), thread.id), asyncio.Lock())
+    if queue.locked() and on_wait is not None:
         on_wait(f"another call waits for thread {thread.id!r}")
+    is_first, pause = False, _FIRST_WAIT
     try:
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # then ask the database once, since the run may have ended
             async with asyncio.timeout(wait):
-                is_first = await line.acquire()
-        return await _begin_once_free(storage, run_id, thread, wait, deadline, guarded, on_wait)
+                is_first = await queue.acquire()
+        while True:
+            try:
+                return await acquire_or_release(
+                    _begin(storage, run_id, thread, guarded), lambda run: end_run(storage, run, "discarded")
+                )
+            except ThreadBusyError as error:
+                left, reason = deadline - time.monotonic(), str(error)
+                if left <= 0:
+                    raise _too_busy(error, wait) from error
+            if on_wait is not None:
+                on_wait(reason)
+            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+            pause = min(pause * 2, _LONGEST_WAIT)
+    except InputError:
+        found = await storage.get_thread(thread.id)
+        if found is not None and (is_own_resource(thread.resource_id) or is_own_resource(found.resource_id)):
+            check_owner(found, thread.resource_id)  # its error says how to use such a thread
+        raise
     finally:
         if is_first:
-            line.release()
+            queue.release()
 
 
-async def _begin_once_free(
-    storage: Storage,
-    run_id: str,
-    thread: Thread,
-    wait: float,
-    deadline: float,
-    guarded: bool,
-    on_wait: Callable[[str], object] | None,
-) -> Run:
-    pause = _FIRST_WAIT
-    while True:
-        try:
-            return await acquire_or_release(
-                _begin(storage, run_id, thread, guarded), lambda run: end_run(storage, run, "discarded")
-            )
-        except ThreadBusyError as error:
-            left, reason = deadline - time.monotonic(), str(error)
-            if left <= 0:
-                raise ThreadBusyError(
-                    f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
-                    f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat); if that "
-                    "run itself makes this call, as in a tool, use another thread or read_only=True; a stream that is "
-                    "not read to its end runs until you close it, so use it with 'async with'"
-                ) from error
-        except InputError:
-            found = await storage.get_thread(thread.id)
-            if found is not None and (is_own_resource(thread.resource_id) or is_own_resource(found.resource_id)):
-                check_owner(found, thread.resource_id)
-            raise
-        if on_wait is not None:
-            on_wait(reason)
-        await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
-        pause = min(pause * 2, _LONGEST_WAIT)
+def _too_busy(error: ThreadBusyError, wait: float) -> ThreadBusyError:
+    return ThreadBusyError(
+        f"{error}, for longer than the {wait:g} s of thread_wait; raise thread_wait, or try again later (a "
+        f"run whose process died holds its thread until {RUN_TTL:g} s after its last heartbeat); if that "
+        "run itself makes this call, as in a tool, use another thread or read_only=True; a stream that is "
+        "not read to its end runs until you close it, so use it with 'async with'"
+    )
 
 
 def check_owner(thread: Thread, resource_id: str) -> None:
@@ -218,19 +210,3 @@ async def _end(
                 if all(message.id in numbers for message in last):
                     return [numbers[message.id] for message in last]
         raise
-
-
-def unstored(message: Message) -> Message:
-    """Return a copy of a caller's message without the values that storage sets. The original may be a row of another
-    thread."""
-    return replace(
-        message,
-        parts=list(message.parts),
-        metadata=dict(message.metadata),
-        thread_id=None,
-        resource_id=None,
-        run_id=None,
-        seq=None,
-        part_tokens=None,
-        sent=None,
-    )

@@ -1,4 +1,8 @@
-"""Stores a run's messages step by step, and ends the run in storage."""
+"""Stores a run's messages step by step, and ends the run in storage.
+
+Each processor that keeps a thread's messages has one ``RunRecorder`` per run. ``run_lifecycle`` begins and ends runs in
+the storage, and ``branches`` decides which input messages are new.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from diarist.concurrency import shield_until_done
 from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
-from diarist.memory.branches import Branches
-from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run, unstored
+from diarist.memory.branches import Branches, unstored
+from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList
 from diarist.messages import FilePart, Json, Message, new_id
@@ -79,8 +83,8 @@ class RunRecorder:
         self.pinned: set[str] = set()
         self.kept: set[str] = set()
         self.events: list[NewEvent] = []
-        self._saved: dict[str, tuple[Message, int]] = {}
-        self._repeated: list[Message] = []
+        self._saved: dict[str, tuple[Message, int]] = {}  # the run's rows by id, each with the hash of what is stored
+        self._repeated: list[Message] = []  # the questions to ask again, if the input had nothing new
         self._heartbeat: Heartbeat
         self._run: Run
 
@@ -119,13 +123,12 @@ class RunRecorder:
             context.on_end(partial(self._end, context))
             context.store_approval = self._approve
             self._heartbeat = Heartbeat(self._storage, self._run, context)
-        await self._take_in(context, thread.id)
+        await self._add_input(context, thread.id)
 
-    async def _take_in(self, context: RunContext[object], thread_id: str) -> None:
-        """Add those input messages to the run that the thread does not have yet.
+    async def _add_input(self, context: RunContext[object], thread_id: str) -> None:
+        """Keep those input messages in the run that the thread does not have yet, and remove the others.
 
-        If the client went back in the conversation, so does the thread. If the thread has all of the messages, remember
-        the last questions of the input, without deleted ones.
+        If the client went back in the conversation, so does the thread.
         """
         messages, given = context.messages, context.messages.input
         taken = await self._branches.take_in(
@@ -168,7 +171,7 @@ class RunRecorder:
         """
         if self._read_only:
             return Synced([], [], [])
-        changed, removed = await self._follow(context.messages, same=not context.edits_in_place)
+        changed, removed = await self._store_changes(context.messages, same=not context.edits_in_place)
         added: list[Message] = []
         for source, together in self._new_messages(context.messages):
             # Shielded: after an interrupted write, the end of the run would store the same messages again.
@@ -176,8 +179,8 @@ class RunRecorder:
             added += together
         return Synced(added, changed, removed)
 
-    async def _follow(self, messages: MessageList, *, same: bool = False) -> tuple[list[Message], list[Message]]:
-        """Rewrite stored rows that processors changed; return the changed and the removed ones.
+    async def _store_changes(self, messages: MessageList, *, same: bool = False) -> tuple[list[Message], list[Message]]:
+        """Store the changes that processors made to stored rows; return the changed and the removed ones.
 
         ``same``: treat identical objects as unchanged, which keeps long runs fast.
         """
@@ -188,7 +191,7 @@ class RunRecorder:
             now = present.get(message_id)
             if now is None:
                 removed.append(message)
-            elif not (same and now is message) and _content(now) != content:
+            elif not (same and now is message) and _content_hash(now) != content:
                 changed.append(now)
         if changed or removed:
             await self.rewrite(changed, remove=removed)
@@ -249,21 +252,22 @@ class RunRecorder:
 
     async def _replace(self, messages: Sequence[Message], gone: Sequence[str]) -> None:
         await self._storage.rewrite_messages(self._run, messages, remove=gone)
-        self._saved |= {message.id: (message, _content(message)) for message in messages}
+        self._saved |= {message.id: (message, _content_hash(message)) for message in messages}
         for message_id in gone:
             del self._saved[message_id]
 
     async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
         await count_messages(messages, self._counter)
-        new, self.events = self.events, []
-        self._stored(messages, await self._storage.append_messages(self._run, messages, source=source, events=new))
+        events, self.events = self.events, []
+        numbers = await self._storage.append_messages(self._run, messages, source=source, events=events)
+        self._note_stored(messages, numbers)
 
-    def _stored(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
+    def _note_stored(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
         run = self._run
         for message, seq in zip(messages, numbers, strict=True):
             message.seq, message.run_id = seq, run.id
             message.thread_id, message.resource_id = run.thread_id, run.resource_id
-            self._saved[message.id] = message, _content(message)
+            self._saved[message.id] = message, _content_hash(message)
 
     async def _end(self, context: RunContext[object], outcome: Outcome) -> None:
         """End the run. If some messages cannot be stored, keep the stored ones and raise the error."""
@@ -271,21 +275,23 @@ class RunRecorder:
         if outcome == "discarded":
             await end_run(self._storage, self._run, outcome)
             return
-        last: list[Message] = []
+        answer: list[Message] = []
         try:
-            last = await self._store_but_last(context.messages, None if outcome == "committed" else context.finished)
-            await count_messages(last, self._counter)
-            self._stored(last, await end_run(self._storage, self._run, outcome, last, self.events))
+            answer = await self._store_all_but_answer(
+                context.messages, None if outcome == "committed" else context.finished
+            )
+            await count_messages(answer, self._counter)
+            self._note_stored(answer, await end_run(self._storage, self._run, outcome, answer, self.events))
         except BaseException:  # any error: a run that is left open would block its thread
             with suppress(RunLostError):  # the run has ended already
-                await self._interrupt(last)
+                await self._interrupt(answer)
             raise
 
-    async def _interrupt(self, last: Sequence[Message]) -> None:
-        """End the run, with its last messages if they can be stored."""
-        if last:
+    async def _interrupt(self, answer: Sequence[Message]) -> None:
+        """End the run after a failure, with its last messages if they can be stored."""
+        if answer:
             try:
-                await end_run(self._storage, self._run, "interrupted", last)
+                await end_run(self._storage, self._run, "interrupted", answer)
                 return
             except RunLostError:
                 raise
@@ -293,23 +299,28 @@ class RunRecorder:
                 logger.warning("the last messages of run %s cannot be stored: %s", self._run.id, error)
         await end_run(self._storage, self._run, "interrupted")
 
-    async def _store_but_last(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
+    async def _store_all_but_answer(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
         """Store all messages except the last responses. Return those, to be stored in the write that ends the run.
 
         If earlier rows were repaired, store all messages, then the repairs, and return an empty list.
+
+        Args:
+            only: Ids of the messages to store; None for all.
         """
-        await self._follow(messages)
+        await self._store_changes(messages)
         new = self._new_messages(messages, only)
-        mends = messages.repaired | messages.obsolete
-        last = new.pop()[1] if new and new[-1][0] == "response" and not mends else []
+        is_repaired = bool(messages.repaired or messages.obsolete)
+        answer: list[Message] = []
+        if not is_repaired and new and new[-1][0] == "response":
+            _, answer = new.pop()
         for source, together in new:
             await shield_until_done(self._append(together, source))
-        if mends:
+        if is_repaired:
             await self._repair(messages)
-        return last
+        return answer
 
 
-def _content(message: Message) -> int:
+def _content_hash(message: Message) -> int:
     """Return a hash of the stored content of a message, to detect changes by processors."""
     parts = [
         (part.media_type, hash(part.data), part.url, part.name) if isinstance(part, FilePart) else part

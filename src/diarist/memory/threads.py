@@ -8,12 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from diarist.checks import (
-    check_ids,
-    check_limit,
-    check_names,
-    checked_metadata,
-)
+from diarist.checks import check_ids, check_limit, check_names, checked_metadata
 from diarist.exceptions import InputError, NotFoundError, RunLostError, ThreadBusyError
 from diarist.memory.access import Access
 from diarist.memory.branches import Branch, Branches
@@ -178,7 +173,7 @@ class Threads:
                 **changes,
             },
         )
-        await self._forgetting.finished(found)
+        await self._forgetting.finish_deletions(found)
         copy = await clone(self._storage, self._counter, found, copy, wanted, limit)
         self._embedding.start(copy)
         return copy
@@ -258,7 +253,7 @@ class Threads:
         """
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
-            await self._forgetting.finished(found)
+            await self._forgetting.finish_deletions(found)
             rows = await self._forgetting.rows_with(found.id, {to})
             if not rows:
                 raise NotFoundError(f"there is no message {to!r} on the active branch of thread {found.id!r}")
@@ -290,7 +285,7 @@ class Threads:
         """
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
-            await self._forgetting.finished(found)
+            await self._forgetting.finish_deletions(found)
             for inactive in await self._branches.list(found.id):
                 if inactive.id == branch:
                     await self._branches.move(run, seq_of(inactive.messages[-1]))

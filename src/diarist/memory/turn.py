@@ -260,8 +260,8 @@ class Turn:
             return self._view(history, None)
         self.degraded = self._events.failure = ""
         try:
-            done = await self._attempt(self._prepare(history.system))
-            self._failed = not done and not self._opened
+            is_prepared = await self._attempt(self._prepare(history.system))
+            self._failed = not is_prepared and not self._opened
         except BaseException:
             if not self._opened:  # the caller may correct the messages
                 self._known, self._asked = [], set()
@@ -269,7 +269,7 @@ class Turn:
         finally:
             if not self._opened:
                 self._abandon_run()
-        return self._view(history, self._request.prompt if done and self._request is not None else None)
+        return self._view(history, self._request.prompt if is_prepared and self._request is not None else None)
 
     async def commit(self, messages: MessageInput | None = None) -> None:
         """Store the turn's new messages and end it. Leaving the block does the same.
@@ -327,43 +327,53 @@ class Turn:
     # -- a step
 
     def _read(self, messages: MessageInput) -> _LoopHistory:
-        """Read the loop's history. Messages that the loop gave before keep their ids; new ones are those behind the
-        last of these."""
+        """Read the loop's history, and add what is new in it to ``_known``."""
         given = to_messages(messages)
         self._last_input = messages
         folded, folded_places = fold_results([message for message in given if message.role != "system"])
-        known, known_ids = self._known, {message.id for message in self._known}
-        equal: dict[object, deque[int]] = defaultdict(deque)
-        for place, message in enumerate(known):
-            equal[_key(message)].append(place)
-        at, last = 0, -1
-        for place, message in enumerate(folded):
-            if message.id in known_ids:
-                last = place
-                continue
-            places = equal[_key(message)]
-            while places and places[0] < at:
-                places.popleft()
-            if places:
-                at = places.popleft() + 1
-                message.id, last = known[at - 1].id, place
+        last_known = self._recognize(folded)
+        is_first_call = not self._known
         latest = {message.id: message for message in folded}
-        self._known = [latest.get(message.id, message) for message in known] + folded[last + 1 if known else 0 :]
-        if not known:
+        self._known = [latest.get(message.id, message) for message in self._known] + folded[last_known + 1 :]
+        if is_first_call:
             self._asked = {message.id for message in folded}
         at_place = iter(folded_places)
         ids = ["" if message.role == "system" else folded[next(at_place)].id for message in given]
         return _LoopHistory(ids, [m.text for m in given if m.role == "system" and m.text], folded)
 
+    def _recognize(self, folded: Sequence[Message]) -> int:
+        """Give the messages that the loop gave before their known ids. Return the index of the last of them, behind
+        which the new ones are; -1 if there is none.
+
+        A loop may keep no ids, so a message is also known by its content. Such messages are looked for in order.
+        """
+        known_ids = {message.id for message in self._known}
+        places_of: dict[object, deque[int]] = defaultdict(deque)  # indexes in _known, by content
+        for place, message in enumerate(self._known):
+            places_of[_key(message)].append(place)
+        next_place, last_known = 0, -1
+        for index, message in enumerate(folded):
+            if message.id in known_ids:
+                last_known = index
+                continue
+            places = places_of[_key(message)]
+            while places and places[0] < next_place:
+                places.popleft()
+            if places:
+                place = places.popleft()
+                message.id = self._known[place].id
+                next_place, last_known = place + 1, index
+        return last_known
+
     async def _store(self) -> None:
         """Add the messages that are new, or have new results, to the run; the first ones begin it."""
-        messages, answered = self._context.messages, False
+        messages = self._context.messages
+        answered = False  # the model was called since the last time
         for message in self._known:
             if self._added.get(message.id) != message.parts:
-                answered |= message.id not in self._added and message.id not in self._asked
-                messages.add(
-                    message, "input" if message.id in self._asked or message.role != "assistant" else "response"
-                )
+                is_asked = message.id in self._asked
+                answered |= message.id not in self._added and not is_asked
+                messages.add(message, "input" if is_asked or message.role != "assistant" else "response")
                 self._added[message.id] = list(message.parts)
                 self._before = None
         if not self._opened:
@@ -471,15 +481,18 @@ class Turn:
             return True
         task = asyncio.create_task(work)
         try:
-            waits = False
-            while not (await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None))[0]:
+            was_observing = False  # when it ends, the work gets its full time to answer again
+            while not task.done():
+                await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None)
                 busy = self._context.waits_for
-                waited, waits = waits, self._events.observing or any(map(self._background.running, self._jobs))
-                if not waited and not waits and not (busy and for_thread):
+                is_observing = self._events.observing or any(map(self._background.running, self._jobs))
+                may_wait = is_observing or was_observing or (busy and for_thread)
+                if not task.done() and not may_wait:
                     task.cancel()
                     task.add_done_callback(_log_late_error)
                     self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
+                was_observing = is_observing
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise

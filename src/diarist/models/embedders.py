@@ -117,7 +117,7 @@ class LibraryEmbedder(Embedder):
             raise ConfigError(f"the vector length of {self.name} is unknown: pass dimension= (see the provider's page)")
         self.dimension = dimension or known or 0
         # Request another dimension only from known models.
-        self._asked = dimension if known is not None and dimension != known else None
+        self._requested_dimension = dimension if known is not None and dimension != known else None
         self._provider, self._model = provider, model
         self._options = {"api_key": api_key, "base_url": base_url}
         self._timeout = timeout
@@ -134,7 +134,11 @@ class LibraryEmbedder(Embedder):
         if loop not in self._clients:
             self._clients[loop] = self._build()
         model, _ = self._clients[loop]
-        settings = EmbeddingSettings() if self._asked is None else EmbeddingSettings(dimensions=self._asked)
+        settings = (
+            EmbeddingSettings()
+            if self._requested_dimension is None
+            else EmbeddingSettings(dimensions=self._requested_dimension)
+        )
         try:
             with typed_errors(self._provider):
                 async with asyncio.timeout(self._timeout):
@@ -257,7 +261,7 @@ def resolve_embedder(
     provider, model = providers.split_id(given)
     base_url = base_url or providers.server_url(provider)
     resolver = "diarist.models.embedders.resolve_embedder"
-    providers.check(provider, api_key=api_key, base_url=base_url, resolver=resolver)
+    providers.check_available(provider, api_key=api_key, base_url=base_url, resolver=resolver)
     return LibraryEmbedder(provider, model, dimension=dimension, base_url=base_url, api_key=api_key, timeout=timeout)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from diarist.exceptions import ConfigError, InputError
-from diarist.json_schema import JsonSchema, no_schema
+from diarist.json_schema import JsonSchema, listed_problems, no_schema
 from diarist.messages import Json
 from diarist.models.base import OutputSchema
 
@@ -27,13 +27,13 @@ class OutputType:
 
     def __init__(self, of: Any) -> None:
         named = of if isinstance(of, OutputSchema) else None
-        self._of: Any = of if named is None else named.schema
+        self._of: Any = of if named is None else named.schema  # a type, or a JSON schema
         self._is_schema = isinstance(self._of, Mapping)
         if self._is_schema:
             schema: dict[str, Json] = dict(self._of)
-            if wrong := next(self._checker.faults(), None):
+            if fault := next(self._checker.faults(), None):
                 name = "output_type" if named is None else f"the schema {named.name!r}"
-                raise ConfigError(f"{name} is no JSON schema: {wrong}")
+                raise ConfigError(f"{name} is no JSON schema: {fault}")
             self.schema = named or OutputSchema(name=str(schema.get("title", "answer")), schema=schema)
             return
         try:
@@ -43,12 +43,10 @@ class OutputType:
         self.schema = OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
     @classmethod
-    def judging(cls, schema: OutputSchema | None, given: OutputType | None) -> OutputType | None:
-        """Return the type that parses the answer of a step with ``schema``: ``given`` if the schema was made from it,
-        else the schema itself, which returns plain JSON. None without a schema."""
-        if schema is None:
-            return None
-        return given if given is not None and given.schema == schema else cls(schema)
+    def for_step(cls, schema: OutputSchema, of_run: OutputType | None) -> OutputType:
+        """Return the type that parses the answer of a step with ``schema``: the run's own if the schema was made from
+        it; for a schema that a processor has set, a type that returns plain JSON."""
+        return of_run if of_run is not None and of_run.schema == schema else cls(schema)
 
     @cached_property
     def _checker(self) -> JsonSchema:
@@ -75,13 +73,13 @@ class OutputType:
                 value = orjson.loads(text)
             except orjson.JSONDecodeError as error:
                 raise InputError(f"the answer is not JSON: {error}") from error
-            if wrong := self._checker.problems(value):
-                raise InputError(f"the answer does not fit {self.schema.name}: {'; '.join(wrong)}")
+            if problems := self._checker.problems(value):
+                raise InputError(f"the answer does not fit {self.schema.name}: {'; '.join(problems)}")
             return value
         from pydantic import ValidationError
 
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
-            lines = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'answer'}: {e['msg']}" for e in error.errors())
-            raise InputError(f"the answer does not fit {self.schema.name}: {lines}") from error
+            problems = listed_problems(error, whole="answer")
+            raise InputError(f"the answer does not fit {self.schema.name}: {problems}") from error

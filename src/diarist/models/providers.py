@@ -109,7 +109,7 @@ def key(provider: str) -> str | None:
     return os.environ[name] if name else None
 
 
-def check(
+def check_available(
     provider: str,
     *,
     api_key: str | None,

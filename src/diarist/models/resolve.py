@@ -63,7 +63,7 @@ def resolve(
     lean = client == "lean" or (client == "auto" and provider in DIALECTS)
     if lean and provider not in DIALECTS:
         raise ConfigError(f"there is no lean client for {provider!r}, only for {', '.join(sorted(DIALECTS))}")
-    providers.check(provider, api_key=api_key, base_url=base_url, library=not lean)
+    providers.check_available(provider, api_key=api_key, base_url=base_url, library=not lean)
     if lean:
         key = api_key or providers.key(provider)
         return OpenAIChatModel(provider=provider, name=name, base_url=base_url, api_key=key)

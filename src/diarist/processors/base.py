@@ -26,7 +26,7 @@ R = TypeVar("R")
 MaybeAwaitable = R | Awaitable[R]
 
 
-async def returned(function: Callable[..., Any], *given: Any) -> Any:
+async def call_sync_or_async(function: Callable[..., Any], *given: Any) -> Any:
     """Call a function of the application, sync or async."""
     answer = function(*given)
     return await answer if inspect.isawaitable(answer) else answer

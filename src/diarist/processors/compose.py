@@ -10,7 +10,7 @@ from collections.abc import Sequence as Items
 from typing import Any, TypeVar
 
 from diarist.exceptions import ConfigError
-from diarist.processors.base import Processor, returned
+from diarist.processors.base import Processor, call_sync_or_async
 from diarist.processors.hooks import Hook
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Branch(Composition):
     async def chosen(self, args: Any, parts: Items[T | None]) -> T | None:
         """Return the item of ``parts`` to run; ``parts`` has one item per part of this branch, in order."""
         for condition, part in zip(self.conditions, parts, strict=False):
-            if await returned(condition, args):
+            if await call_sync_or_async(condition, args):
                 return part
         return parts[-1] if self.default is not None else None
 

@@ -1,6 +1,6 @@
 """The calls of hooks: a processor's arguments, and the effects of the values that it returns.
 
-A ``HookCall`` is one moment of a run at which a hook is called. ``args`` builds a processor's argument, ``take``
+A ``HookCall`` is one moment of a run at which a hook is called. ``args`` builds a processor's argument, ``apply``
 applies the returned value; ``copy`` and ``outcome`` serve the branches of a ``Parallel``.
 """
 
@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, cast
 
 from diarist.chunks import Chunk, FinishReason, Usage
@@ -34,8 +34,8 @@ class HookCall(ABC):
         hook: The hook's name.
         origin: The origin of messages that a processor adds here; None if the hook cannot return messages.
         step: The step's number, set by the pipeline; None outside the steps.
-        shown: The messages that the last processor was shown.
-        listed: The list in which it got them, ``args.messages``.
+        shown: The messages that the last processor was shown, to compare with those that it returns.
+        listed: The list in which it got them, ``args.messages``. If it changes this list, it must return it.
     """
 
     hook: ClassVar[str]
@@ -49,7 +49,7 @@ class HookCall(ABC):
     def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
         """Build the argument for one processor; ``common`` has the fields that every hook gets."""
 
-    def take(self, result: Any) -> bool:
+    def apply(self, result: Any) -> bool:
         """Apply the value that a processor returned; here, messages. Returns True if no further processor must run.
 
         A dict sets system messages as well; hooks of the response do not allow one. An empty list is no response, so it
@@ -59,7 +59,7 @@ class HookCall(ABC):
         """
         is_response = self.origin == "response"
         if not is_response and isinstance(result, dict):
-            values = _only(result, "messages", "system_messages")
+            values = _checked_dict(result, "messages", "system_messages")
             system, result = values.get("system_messages"), values.get("messages")
             if system is not None:
                 items = list(cast(Sequence[Any], system)) if isinstance(system, list | tuple) else [system]
@@ -92,7 +92,7 @@ class HookCall(ABC):
     def outcome(self) -> Any:
         """Return the outcome of a branch, in the form of the hook's return value."""
 
-    def keep(self) -> list[Callable[[], object]]:
+    def undo_functions(self) -> list[Callable[[], object]]:
         """Return functions that together undo later edits in place."""
         messages, before = self.messages, self.messages.snapshot(contents=True)
         return [lambda: messages.restore(before)]
@@ -119,16 +119,16 @@ _CONTENT = ("id", "role", "parts", "created_at", "metadata", "sent")
 """The fields of a message that a hook may change; storage sets the others."""
 
 
-def _only(result: Any, *allowed: str) -> dict[str, Any]:
+def _checked_dict(result: Any, *allowed: str) -> dict[str, Any]:
     """Return a copy of the result, empty for None. Raises BadHookResult for any other type or key."""
     if result is None:
         return {}
-    listed = f"a dict of {', '.join(sorted(allowed))}"
+    allowed_dict = f"a dict of {', '.join(sorted(allowed))}"
     if not isinstance(result, dict):
-        raise wrong_type(result, f"allowed: None, {listed}")
+        raise wrong_type(result, f"allowed: None, {allowed_dict}")
     values = cast(dict[str, Any], result)
     if unknown := values.keys() - set(allowed):
-        raise BadHookResult(f"unknown keys {sorted(unknown)}; allowed: {listed}")
+        raise BadHookResult(f"unknown keys {sorted(unknown)}; allowed: {allowed_dict}")
     return dict(values)
 
 
@@ -151,15 +151,22 @@ _STEP_KEYS = ("messages", "message_list", "system_messages", "model", *OVERRIDES
 
 @dataclass(kw_only=True)
 class OnInputStep(HookCall):
+    """The setup of a step, before its prompt is built.
+
+    Attributes:
+        changed: The overrides that processors have returned.
+        processor_id: The processor that was called last.
+    """
+
     hook: ClassVar[str] = "process_input_step"
     origin: ClassVar[Origin | None] = "context"
     setup: StepSetup
     steps: list[StepResult]
     changed: dict[str, Any] = field(default_factory=dict[str, Any])
-    by: str = ""
+    processor_id: str = ""
 
     def args(self, common: dict[str, Any]) -> base.ProcessInputStepArgs[Any]:
-        setup, self.by = self.setup, common["processor_id"]
+        setup, self.processor_id = self.setup, common["processor_id"]
         return base.ProcessInputStepArgs(
             **common,
             messages=self._show(self.messages.messages),
@@ -175,16 +182,16 @@ class OnInputStep(HookCall):
             structured_output=setup.structured_output,
         )
 
-    def take(self, result: Any) -> bool:
+    def apply(self, result: Any) -> bool:
         if not isinstance(result, dict):
-            return super().take(result)
-        values = _only(result, *_STEP_KEYS)
+            return super().apply(result)
+        values = _checked_dict(result, *_STEP_KEYS)
         if "messages" in values and "message_list" in values:
             raise BadHookResult("both 'messages' and 'message_list'")
         messages = values.pop("messages", values.pop("message_list", None))
-        super().take({"messages": messages, "system_messages": values.pop("system_messages", None)})
+        super().apply({"messages": messages, "system_messages": values.pop("system_messages", None)})
         try:
-            self.setup.merge(values, self.by)
+            self.setup.merge(values, self.processor_id)
         except ConfigError as error:
             raise BadHookResult(f"an override that cannot be used: {error}") from error
         self.changed |= values
@@ -199,8 +206,8 @@ class OnInputStep(HookCall):
 
     def content(self) -> dict[str, Any]:
         setup = self.setup
-        edited = {item.name: copy(getattr(setup, item.name)) for item in fields(setup) if item.name in OVERRIDES}
-        return {**super().content(), **edited, "model": setup.model}
+        overridable = {name: copy(getattr(setup, name)) for name in OVERRIDES}
+        return {**super().content(), **overridable, "model": setup.model}
 
 
 @dataclass(kw_only=True)
@@ -217,21 +224,14 @@ class OnRequest(HookCall):
             **common, prompt=self.request.prompt, request=self.request, model=self.model, step_number=self.step or 0
         )
 
-    def take(self, result: Any) -> bool:
+    def apply(self, result: Any) -> bool:
         if isinstance(result, dict):
-            values = _only(result, "prompt", "response")
-            match values.get("response"):
-                case None:
-                    result = values.get("prompt")
-                case str() as response:
-                    self.response = response
-                    return True
-                case response:
-                    chunks = list(cast(Sequence[Any], response)) if isinstance(response, list | tuple) else [response]
-                    if wrong := [item for item in chunks if not isinstance(item, Chunk)]:
-                        raise BadHookResult(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks")
-                    self.response = chunks
-                    return True
+            values = _checked_dict(result, "prompt", "response")
+            response = values.get("response")
+            if response is not None:
+                self.response = response if isinstance(response, str) else _chunks(response)
+                return True
+            result = values.get("prompt")
         if result is None:
             return False
         if not isinstance(result, Prompt):
@@ -239,9 +239,9 @@ class OnRequest(HookCall):
         self.request.prompt = result
         return False
 
-    def keep(self) -> list[Callable[[], object]]:
+    def undo_functions(self) -> list[Callable[[], object]]:
         request, prompt = self.request, deepcopy(self.request.prompt)
-        return [*super().keep(), FieldValues.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
+        return [*super().undo_functions(), FieldValues.of(request).put_back, lambda: setattr(request, "prompt", prompt)]
 
     def flaw(self) -> str | None:
         return prompt_flaw(self.request.prompt)
@@ -257,8 +257,17 @@ class OnRequest(HookCall):
         return {**super().content(), "prompt": repr(self.request.prompt), "response": self.response}
 
 
+def _chunks(response: Any) -> list[Chunk]:
+    items = list(cast(Sequence[Any], response)) if isinstance(response, list | tuple) else [response]
+    if wrong := [item for item in items if not isinstance(item, Chunk)]:
+        raise BadHookResult(f"{type(wrong[0]).__name__} as response; allowed: a text or chunks")
+    return items
+
+
 @dataclass(kw_only=True)
 class OnResponse(HookCall):
+    """The complete response of the model, which processors may only read."""
+
     hook: ClassVar[str] = "process_llm_response"
     request: ModelRequest
     model: Model
@@ -275,14 +284,14 @@ class OnResponse(HookCall):
             from_cache=self.from_cache,
         )
 
-    def take(self, result: Any) -> bool:
+    def apply(self, result: Any) -> bool:
         if result is not None:
             raise wrong_type(result, "this hook only observes: return None")
         return False
 
-    def keep(self) -> list[Callable[[], object]]:
+    def undo_functions(self) -> list[Callable[[], object]]:
         response, before = self.response, deepcopy(self.response)
-        return [*super().keep(), response.clear, lambda: response.extend(before)]
+        return [*super().undo_functions(), response.clear, lambda: response.extend(before)]
 
     def outcome(self) -> None:
         return None
@@ -311,8 +320,8 @@ class OnError(HookCall):
             steps=list(self.steps),
         )
 
-    def take(self, result: Any) -> bool:
-        values = _only(result, "retry", "delay")
+    def apply(self, result: Any) -> bool:
+        values = _checked_dict(result, "retry", "delay")
         delay = values.get("delay") or 0.0
         if not isinstance(delay, int | float) or not 0 <= delay < math.inf:
             raise BadHookResult(f"the delay {delay!r}; allowed: seconds, from 0 on")
@@ -351,15 +360,15 @@ class OnToolResult(_OnTool):
     def args(self, common: dict[str, Any]) -> ProcessorArgs[Any]:
         return base.ProcessToolResultArgs(**common, call=self.call, tool=self.tool, step_number=self.step or 0)
 
-    def take(self, result: Any) -> bool:
-        values = _only(result, "result", "error")
+    def apply(self, result: Any) -> bool:
+        values = _checked_dict(result, "result", "error")
         if "error" in values:
             self.call.state, self.call.result = "error", _text(values, "error")
         elif "result" in values:
             self.call.state, self.call.result = "result", as_json(values["result"])
         return False
 
-    def keep(self) -> list[Callable[[], object]]:
+    def undo_functions(self) -> list[Callable[[], object]]:
         return [FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
@@ -383,8 +392,8 @@ class OnToolCall(_OnTool):
             **common, call=self.call, tool=self.tool, step_number=self.step or 0, args_error=self.args_error
         )
 
-    def take(self, result: Any) -> bool:
-        values = _only(result, "args", "result", "deny")
+    def apply(self, result: Any) -> bool:
+        values = _checked_dict(result, "args", "result", "deny")
         if "args" in values:
             if not isinstance(values["args"], dict):
                 raise BadHookResult(f"{type(values['args']).__name__} as args; allowed: a dict")
@@ -395,8 +404,8 @@ class OnToolCall(_OnTool):
             self.call.state, self.call.result, self.answered = "result", as_json(values["result"]), True
         return self.answered
 
-    def keep(self) -> list[Callable[[], object]]:
-        return [*super().keep(), FieldValues.of(self.call).put_back]
+    def undo_functions(self) -> list[Callable[[], object]]:
+        return [*super().undo_functions(), FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
         if not self.answered:

@@ -29,7 +29,6 @@ from diarist.run_context import RunContext, Writer
 
 logger = logging.getLogger("diarist")
 
-
 SKIPPED: Any = object()
 """Result of a failed hook whose processor fails open."""
 
@@ -129,7 +128,7 @@ class Hook:
 
     @contextmanager
     def naming(self, step: int | None) -> Generator[None]:
-        """Add processor, hook and step to errors of the block."""
+        """Add processor, hook and step to errors of the block, which calls a function of the application."""
         try:
             yield
         except (Exception, asyncio.CancelledError) as error:
@@ -211,10 +210,10 @@ class PipelineState:
         self.retry_count = 0
         self.step_number: int | None = None
 
-    def args(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
+    def common_args(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
         """Return the arguments that every hook gets. Raises ProcessorError if ``create_state`` fails."""
         if hook.key not in self._states:
-            self._states[hook.key] = _ask(hook.processor, "create_state")
+            self._states[hook.key] = _call_state_method(hook.processor, "create_state")
         return {
             "context": self._context,
             "message_list": self._context.messages if messages is None else messages,
@@ -228,8 +227,8 @@ class PipelineState:
         out: list[dict[str, Json]] = []
         for processor in self._processors:
             entry: dict[str, Json] = {"id": processor.id}
-            if id(processor) in self._states and dumps(processor):
-                entry["state"] = _ask(processor, "dump_state", self._states[id(processor)])
+            if id(processor) in self._states and dumps_state(processor):
+                entry["state"] = _call_state_method(processor, "dump_state", self._states[id(processor)])
             out.append(entry)
         return out
 
@@ -237,17 +236,18 @@ class PipelineState:
         """Load what ``dump`` returned for the same processors. Raises ProcessorError."""
         for processor, entry in zip(self._processors, dumped, strict=False):
             if "state" in entry:
-                self._states[id(processor)] = _ask(processor, "load_state", deepcopy(entry["state"]))
+                self._states[id(processor)] = _call_state_method(processor, "load_state", deepcopy(entry["state"]))
 
 
-def _ask(processor: Processor[Any], method: str, *given: Any) -> Any:
+def _call_state_method(processor: Processor[Any], method: str, *args: Any) -> Any:
+    """Call ``create_state``, ``dump_state`` or ``load_state``; errors name the processor and the method."""
     hook = Hook.of(processor, method)
     with hook.naming(None):
-        answer = getattr(processor, method)(*given)
-        return as_json(answer) if method == "dump_state" else answer
+        result = hook.function(*args)
+        return as_json(result) if method == "dump_state" else result
 
 
-def dumps(processor: Processor[Any]) -> bool:
+def dumps_state(processor: Processor[Any]) -> bool:
     """Return True if the processor overrides ``dump_state`` and ``load_state``; only one of them is a ConfigError."""
     dump, load = (
         getattr(type(processor), name) is not getattr(Processor, name) for name in ("dump_state", "load_state")

@@ -15,7 +15,7 @@ from typing import Any, cast
 from diarist.concurrency import gather_or_cancel
 from diarist.message_list import MessageList
 from diarist.messages import Json
-from diarist.processors.base import Processor, returned
+from diarist.processors.base import Processor, call_sync_or_async
 from diarist.processors.compose import (
     ERROR_HOOKS,
     INPUT_HOOKS,
@@ -27,8 +27,8 @@ from diarist.processors.compose import (
     leaves,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
-from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState, dumps
-from diarist.processors.placement import check
+from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState, dumps_state
+from diarist.processors.placement import check_list
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
 from diarist.tracing import span
@@ -41,10 +41,14 @@ _warned: set[type] = set()
 class Pipeline:
     """The processors of an agent or of one call, by hook.
 
+    ``plans`` has the hooks to call, by the hook's name and in order; ``guards`` are those ``process_input`` hooks that
+    run at the same time as the first model call.
+
     Args:
         input: Processors for the input hooks.
         output: Processors for the output hooks.
         error: Processors that are called, with all others, when a model call failed.
+        guarded: As in ``RunContext``.
 
     Attributes:
         ids: The ids of all processors, in order.
@@ -61,27 +65,33 @@ class Pipeline:
         input: Sequence[Processor[Any]] = (),
         output: Sequence[Processor[Any]] = (),
         error: Sequence[Processor[Any]] = (),
+        *,
+        guarded: bool = False,
     ) -> None:
         lists = {"input_processors": input, "output_processors": output, "error_processors": error}
-        each: dict[int, Processor[Any]] = {}
+        listed: list[Processor[Any]] = []
         for name, processors in lists.items():
-            each |= {id(processor): processor for processor in check(name, processors)}
-        self._processors = list({id(part): part for part in leaves(list(each.values()))}.values())
+            listed += check_list(name, processors)
+        listed = _without_repetitions(listed)
+        self._processors = _without_repetitions(leaves(listed))
         for processor in self._processors:
-            dumps(processor)
+            dumps_state(processor)  # raises ConfigError for one that dumps its state and cannot load it
         self.plans: dict[str, tuple[Hook, ...]] = {
             **{name: compile_plan(input, name) for name in INPUT_HOOKS},
             **{name: compile_plan(output, name) for name in OUTPUT_HOOKS},
-            **{name: compile_plan(list(each.values()), name) for name in ERROR_HOOKS},
+            **{name: compile_plan(listed, name) for name in ERROR_HOOKS},
         }
         self.guards = compile_plan([p for p in input if p.run_in_parallel], "process_input")
         self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input")
         self.hold_output = any(processor.hold_output for processor in output)
+        self.guarded = guarded
         self.ids = [processor.id for processor in self._processors]
-        asked = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
+        hooks_of_steps = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
         self.edits_in_place = any(
-            part.edits_in_place and not isinstance(part, Composition) and any(map(part.handles, asked))
-            for part in self._processors
+            processor.edits_in_place
+            and not isinstance(processor, Composition)
+            and any(map(processor.handles, hooks_of_steps))
+            for processor in self._processors
         )
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
@@ -116,24 +126,24 @@ class PipelineRun:
     async def reopen(self, dumped: Callable[[], Sequence[dict[str, Json]]], *, new_input: bool) -> None:
         """Open a resumed run: call ``process_input`` of the processors with ``opens_run`` (memory), load the states
         that ``dumped()`` returns, and if there is new input, call ``process_input`` of the others."""
-        case = OnInput(messages=self._context.messages)
+        call = OnInput(messages=self._context.messages)
         plan = self._pipeline.plans["process_input"]
         opening = [hook for hook in plan if hook.processor.opens_run]
         for hook in opening:
-            await self._run(hook, case)
+            await self._run_hook(hook, call)
         self.state.load(dumped())
         for hook in plan if new_input else ():
             if hook not in opening:
-                await self._run(hook, case)
+                await self._run_hook(hook, call)
 
-    async def ask(self, case: HookCall, *, last: Hook | None = None) -> None:
+    async def ask(self, call: HookCall, *, last: Hook | None = None) -> None:
         """Call the hook of all processors that have it, in order, then ``last``; apply the returned values."""
-        case.step = self.state.step_number
-        for hook in self._pipeline.plans[case.hook]:
-            if await self._run(hook, case):
+        call.step = self.state.step_number
+        for hook in self._pipeline.plans[call.hook]:
+            if await self._run_hook(hook, call):
                 return
         if last is not None:
-            await self._run(last, case)
+            await self._run_hook(last, call)
 
     def start_guards(self, messages: MessageList) -> asyncio.Task[None] | None:
         """Start the input guards that run at the same time as the first model call, each on a snapshot."""
@@ -141,10 +151,10 @@ class PipelineRun:
             return None
 
         async def guard(hook: Hook) -> None:
-            case = OnInput(messages=messages.copy())
-            before = case.copy().outcome()
-            await self._run(hook, case)
-            if case.outcome() != before:
+            call = OnInput(messages=messages.copy())
+            before = call.copy().outcome()
+            await self._run_hook(hook, call)
+            if call.outcome() != before:
                 what = "a change of the input; with run_in_parallel, it may only read the input and block"
                 raise hook.bad_result(what, None)
 
@@ -154,83 +164,97 @@ class PipelineRun:
         """Return the stream hooks for one step's chunks."""
         return StreamHooks(self.state, self._pipeline.plans["process_output_stream"])
 
-    def warn_of_silence(self) -> None:
+    def warn_of_dropped_chunks(self) -> None:
         """Warn of stream processors that returned None for every chunk of the run, once per class."""
-        for node in self._pipeline.plans["process_output_stream"] if self.state.dropped else ():
-            for hook in node.leaves():
-                processor = hook.processor
-                if 0 < self.state.chunks <= self.state.dropped[hook.key] and type(processor) not in _warned:
-                    _warned.add(type(processor))
-                    logger.warning(
-                        "processor %r returned None for every chunk of a run, so all chunks were dropped; return the "
-                        "chunk from process_output_stream, or DROP to drop it on purpose",
-                        processor.id,
-                    )
+        if not self.state.dropped:
+            return
+        plan = self._pipeline.plans["process_output_stream"]
+        for hook in [leaf for entry in plan for leaf in entry.leaves()]:
+            processor = hook.processor
+            if 0 < self.state.chunks <= self.state.dropped[hook.key] and type(processor) not in _warned:
+                _warned.add(type(processor))
+                logger.warning(
+                    "processor %r returned None for every chunk of a run, so all chunks were dropped; return the "
+                    "chunk from process_output_stream, or DROP to drop it on purpose",
+                    processor.id,
+                )
 
-    async def _run(self, hook: Hook, case: HookCall) -> bool:
+    async def _run_hook(self, hook: Hook, call: HookCall) -> bool:
         """Run a hook, or the hooks of a composition's parts. Returns True if the hooks after it must not run."""
         if not hook.parts:
-            return await self._call(hook, case)
+            return await self._call_processor(hook, call)
         match hook.processor:
             case Parallel() as parallel:
-                return await self._fork(hook, parallel, case)
+                return await self._run_parallel(hook, parallel, call)
             case Branch() as branch:
-                args = case.args(self.state.args(hook, case.messages))
-                with hook.naming(case.step):
+                args = call.args(self.state.common_args(hook, call.messages))
+                with hook.naming(call.step):
                     chosen = await branch.chosen(args, hook.parts)
-                return chosen is not None and await self._run(chosen, case)
+                return chosen is not None and await self._run_hook(chosen, call)
             case _:
                 for part in hook.parts:
-                    if part is not None and await self._run(part, case):
+                    if part is not None and await self._run_hook(part, call):
                         return True
                 return False
 
-    async def _call(self, hook: Hook, case: HookCall) -> bool:
+    async def _call_processor(self, hook: Hook, call: HookCall) -> bool:
+        """Call one processor and apply the value that it returns. Returns True as ``_run_hook`` does."""
         with span(f"processor {hook.processor.id}", **hook.attributes) as current:
-            before = case.content() if current.recording else {}
-            args = case.args(self.state.args(hook, case.messages))
-            undo = case.keep() if hook.fails_open else ()
-            result = await hook.call(args, case.step)
+            before = call.content() if current.recording else {}
+            args = call.args(self.state.common_args(hook, call.messages))
+            undo_edits = call.undo_functions() if hook.fails_open else ()
+            result = await hook.call(args, call.step)
             done = False
             if result is SKIPPED:
-                for take_back in undo:
-                    take_back()
+                for undo in undo_edits:
+                    undo()
             else:
-                done = _taken(hook, case, result)
-                if hook.processor.edits_in_place and (wrong := case.flaw()):
-                    raise hook.bad_result(wrong, case.step, did="left in")
+                done = _apply(hook, call, result)
+                if hook.processor.edits_in_place and (wrong := call.flaw()):
+                    raise hook.bad_result(wrong, call.step, did="left in")
             if current.recording:
-                said = sorted(cast(dict[str, Any], result)) if isinstance(result, dict) else [type(result).__name__]
-                changed = [name for name, value in case.content().items() if value != before[name]]
+                returned: list[str] = []
+                if isinstance(result, dict):
+                    returned = sorted(cast(dict[str, Any], result))
+                elif result is not None:
+                    returned = [type(result).__name__]
+                changed = [name for name, value in call.content().items() if value != before[name]]
                 current.set(
                     **{
-                        "diarist.processor.returned": [] if result is None else said,
+                        "diarist.processor.returned": returned,
                         "diarist.processor.changed": changed,
                     }
                 )
             return done
 
-    async def _fork(self, hook: Hook, parallel: Parallel, case: HookCall) -> bool:
-        untouched = case.copy()
-        branches = [(part, case.copy()) for part in hook.parts if part is not None]
-        await gather_or_cancel([self._run(part, copy) for part, copy in branches])
+    async def _run_parallel(self, hook: Hook, parallel: Parallel, call: HookCall) -> bool:
+        """Run the parts at the same time, each on a copy, and apply the outcome that ``merge`` returns."""
+        untouched = call.copy()
+        branches = [(part, call.copy()) for part in hook.parts if part is not None]
+        await gather_or_cancel([self._run_hook(part, copy) for part, copy in branches])
         outcomes = [copy.outcome() for _, copy in branches]
-        if case.origin is None and any(copy.messages.messages != untouched.messages.messages for _, copy in branches):
-            raise hook.bad_result("changed messages, which this hook cannot return from a Parallel", case.step)
+        if call.origin is None and any(copy.messages.messages != untouched.messages.messages for _, copy in branches):
+            raise hook.bad_result("changed messages, which this hook cannot return from a Parallel", call.step)
         if parallel.merge is None:
             if any(outcome != untouched.outcome() for outcome in outcomes):
                 raise hook.bad_result(
-                    "a change, but the Parallel has no merge function to choose an outcome", case.step
+                    "a change, but the Parallel has no merge function to choose an outcome", call.step
                 )
             return False
-        with hook.naming(case.step):
-            merged = await returned(parallel.merge, outcomes)
-        case.args(self.state.args(hook, case.messages))  # records the messages to which the merged ones are compared
-        return _taken(hook, case, merged)
+        with hook.naming(call.step):
+            merged = await call_sync_or_async(parallel.merge, outcomes)
+        # This records the messages with which the merged ones are compared.
+        call.args(self.state.common_args(hook, call.messages))
+        return _apply(hook, call, merged)
 
 
-def _taken(hook: Hook, case: HookCall, result: Any) -> bool:
+def _without_repetitions(processors: Sequence[Processor[Any]]) -> list[Processor[Any]]:
+    """Return each object once: a processor may be in several lists."""
+    return list({id(processor): processor for processor in processors}.values())
+
+
+def _apply(hook: Hook, call: HookCall, result: Any) -> bool:
     try:
-        return case.take(result)
+        return call.apply(result)
     except BadHookResult as bad:
-        raise hook.bad_result(bad, case.step) from bad.__cause__
+        raise hook.bad_result(bad, call.step) from bad.__cause__

@@ -23,12 +23,12 @@ _LIST_HOOKS = {
 
 _HOLDING = ("output_processors", "processors")
 
-_SO_CLOSE = 0.85
+_MISSPELT_FROM = 0.85
 """Similarity to a hook's name (1: equal) from which a method's name counts as misspelt. ``process_ouput_step`` has
 0.95, ``process_output_chunk`` 0.61."""
 
 
-def check(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
+def check_list(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]]:
     """Return the processors of a list.
 
     Raises ConfigError for an object that is no processor, two processors with the same id, two that store the run, a
@@ -119,6 +119,6 @@ def _misspelt(kind: type[Processor[Any]]) -> tuple[str, str] | None:
     for name in dir(kind):
         if hasattr(Processor, name) or not name.startswith("process_") or not callable(getattr(kind, name)):
             continue
-        if found := get_close_matches(name.removeprefix("process_"), short, n=1, cutoff=_SO_CLOSE):
+        if found := get_close_matches(name.removeprefix("process_"), short, n=1, cutoff=_MISSPELT_FROM):
             return name, short[found[0]]
     return None

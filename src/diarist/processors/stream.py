@@ -1,13 +1,14 @@
-"""The ``process_output_stream`` hooks of a run, chunk by chunk.
+"""The ``process_output_stream`` hooks of a step, chunk by chunk.
 
-If all hooks are plain functions in a plain list, a chunk costs one call per processor.
+``feed`` has two paths. If all hooks are plain functions in a plain list, without tracing, a chunk costs one call per
+processor. Otherwise, ``_pass_all`` runs async hooks, compositions, and hooks that fail open.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import fields
 from time import time_ns
@@ -27,7 +28,7 @@ from diarist.chunks import (
 )
 from diarist.exceptions import ProcessorError
 from diarist.messages import copy_json
-from diarist.processors.base import Drop, ProcessOutputStreamArgs, returned
+from diarist.processors.base import Drop, ProcessOutputStreamArgs, call_sync_or_async
 from diarist.processors.compose import Branch, Parallel
 from diarist.processors.hooks import SKIPPED, Hook, PipelineState, wrong_type
 from diarist.tracing import listening, record
@@ -52,27 +53,29 @@ class StreamHooks:
         self.parts: list[Chunk] = []
         self._args: dict[int, _Args] = {}
         self._changed: Counter[int] = Counter()
-        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._traced = bool(hooks) and listening()
-        self._began = 0
+        self._started_at = 0  # nanoseconds since 1970; 0 without tracing, and before the first chunk
         self._leaves = leaves = [leaf for hook in hooks for leaf in hook.leaves()]
-        self._copies = any(hook.processor.edits_in_place for hook in leaves)
+        self._copies_chunks = any(hook.processor.edits_in_place for hook in leaves)
         is_sync = not any(hook.parts or hook.is_async for hook in hooks)
-        fast = is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
-        self._calls = [(place, hook.function, self._arguments(hook)) for place, hook in enumerate(hooks) if fast]
+        is_fast = is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
+        self._fast_calls: list[tuple[int, Callable[[Any], Any], _Args]] = []
+        if is_fast:
+            self._fast_calls = [(index, hook.function, self._arguments(hook)) for index, hook in enumerate(hooks)]
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Pass a chunk through the processors, in order, and return the chunks for the client."""
         self.parts.append(chunk)
-        if self._copies:
-            chunk = _own(chunk)
-        if not self._calls or isinstance(chunk, DataChunk):
+        if self._copies_chunks:
+            chunk = _copied(chunk)
+        if not self._fast_calls or isinstance(chunk, DataChunk):
             if self._traced:
-                self._began = self._began or time_ns()
-            return await self._through(self._hooks, (chunk,))
-        place = 0
+                self._started_at = self._started_at or time_ns()
+            return await self._pass_all(self._hooks, (chunk,))
+        index = 0
         try:
-            for place, function, args in self._calls:  # noqa: B007  needed after the loop
+            for index, function, args in self._fast_calls:  # noqa: B007  needed after the loop
                 args.part = chunk
                 result = function(args)
                 if result is not chunk:
@@ -82,10 +85,11 @@ class StreamHooks:
             else:
                 return (chunk,)
         except Exception as error:
-            result = self._hooks[place].failed(error, self._state.writer, self._state.step_number)
-        passed = self._chunks(self._hooks[place], chunk, result)
-        following = self._hooks[place + 1 :]
-        return await self._through(following, passed) if passed and following else passed
+            result = self._hooks[index].failed(error, self._state.writer, self._state.step_number)
+        # A hook returned no chunk, several, or one of another kind: the hooks after it take the general path.
+        passed = self._chunks(self._hooks[index], chunk, result)
+        following = self._hooks[index + 1 :]
+        return await self._pass_all(following, passed) if passed and following else passed
 
     def close(self, error: BaseException | None = None) -> None:
         """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.
@@ -94,7 +98,7 @@ class StreamHooks:
             error: The exception that ended the stream, if any.
         """
         self._state.chunks += sum(not isinstance(part, DataChunk) for part in self.parts)
-        if not self._began:
+        if not self._started_at:
             return
         for hook in self._leaves:
             if hook.key in self._args:
@@ -104,9 +108,10 @@ class StreamHooks:
                     "diarist.stream.changed": self._changed[hook.key],
                 }
                 failure = error if isinstance(error, ProcessorError) and hook.raised(error) else None
-                record(f"processor {hook.processor.id}", self._began, error=failure, **attributes)
+                record(f"processor {hook.processor.id}", self._started_at, error=failure, **attributes)
 
-    async def _through(self, hooks: Sequence[Hook | None], chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    async def _pass_all(self, hooks: Sequence[Hook | None], chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Pass chunks through several hooks, in order."""
         for hook in hooks:
             if hook is None:
                 continue
@@ -114,42 +119,43 @@ class StreamHooks:
                 break
             following: list[Chunk] = []
             for part in chunks:
-                following += await self._one(hook, part)
+                following += await self._pass_one(hook, part)
             chunks = following
         return chunks
 
-    async def _one(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
+    async def _pass_one(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
+        """Pass a chunk through one hook, or through the hooks of a composition's parts."""
         if isinstance(part, DataChunk) and not hook.processor.process_data_parts:
             return (part,)
         if not hook.parts:
-            return await self._ask(hook, part)
+            return await self._call(hook, part)
         step = self._state.step_number
         match hook.processor:
             case Branch() as branch:
                 args = self._arguments(hook)
-                async with self._turns[hook.key]:
+                async with self._locks[hook.key]:
                     args.part = part
                     with hook.naming(step):
                         chosen = await branch.chosen(args, hook.parts)
-                return (part,) if chosen is None else await self._one(chosen, part)
+                return (part,) if chosen is None else await self._pass_one(chosen, part)
             case Parallel() as parallel:
-                outcomes = [await self._one(each, deepcopy(part)) for each in hook.parts if each is not None]
+                outcomes = [await self._pass_one(each, deepcopy(part)) for each in hook.parts if each is not None]
                 if parallel.merge is None:
-                    if any(list(out) != [part] for out in outcomes):
-                        what = "another chunk, but the Parallel has no merge function to choose one"
-                        raise hook.bad_result(what, step)
+                    if any(list(outcome) != [part] for outcome in outcomes):
+                        problem = "another chunk, but the Parallel has no merge function to choose one"
+                        raise hook.bad_result(problem, step)
                     return (part,)
                 with hook.naming(step):
-                    merged = await returned(parallel.merge, outcomes)
+                    merged = await call_sync_or_async(parallel.merge, outcomes)
                 return self._chunks(hook, part, merged)
             case _:
-                return await self._through(hook.parts, (part,))
+                return await self._pass_all(hook.parts, (part,))
 
-    async def _ask(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
+    async def _call(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
         args = self._arguments(hook)
-        given = _own(part) if hook.fails_open else part
+        given = _copied(part) if hook.fails_open else part
         before = _content(given) if self._traced else None
-        async with self._turns[hook.key]:  # one chunk at a time, in the order in which they come
+        async with self._locks[hook.key]:  # one chunk at a time, in the order in which they come
             args.part = given
             try:
                 result = hook.function(args)
@@ -167,8 +173,8 @@ class StreamHooks:
         """Return the processor's args object for this stream. It is made once; only its ``part`` changes."""
         args = self._args.get(hook.key)
         if args is None:
-            first = cast(Chunk, None)
-            args = ProcessOutputStreamArgs(**self._state.args(hook), part=first, stream_parts=self.parts)
+            part = cast(Chunk, None)  # set before each call
+            args = ProcessOutputStreamArgs(**self._state.common_args(hook), part=part, stream_parts=self.parts)
             self._args[hook.key] = args
         return args
 
@@ -179,32 +185,32 @@ class StreamHooks:
         if result is None or isinstance(result, Drop):
             return ()
         values = cast(Sequence[Any], result) if isinstance(result, list | tuple) else (result,)
-        if bad := [value for value in values if not isinstance(value, Chunk)]:
-            refused = wrong_type(bad[0], "allowed: chunks, None, DROP")
-            raise hook.bad_result(refused, self._state.step_number)
-        if self.complete and result is not part and (late := [v for v in values if isinstance(v, _CONTENT)]):
-            what = f"{late[0].type} for {part.type}, after the response was complete; return held text at text-end"
-            raise hook.bad_result(what, self._state.step_number)
+        for value in values:
+            if not isinstance(value, Chunk):
+                raise hook.bad_result(wrong_type(value, "allowed: chunks, None, DROP"), self._state.step_number)
+            if self.complete and result is not part and isinstance(value, _CONTENT):
+                problem = f"{value.type} for {part.type}, after the response was complete; return held text at text-end"
+                raise hook.bad_result(problem, self._state.step_number)
         return values
 
 
-def _own(chunk: Chunk) -> Chunk:
+def _copied(chunk: Chunk) -> Chunk:
     """Copy a chunk for hooks that may edit it; the original stays in ``stream_parts``. Finish is not copied."""
     if isinstance(chunk, TextDelta | ReasoningDelta):  # nearly all chunks; skipping constructors makes it 3x as fast
-        payload, own = object.__new__(TextPayload), object.__new__(type(chunk))
+        payload, delta = object.__new__(TextPayload), object.__new__(type(chunk))
         payload.text, payload.id = chunk.payload.text, chunk.payload.id
-        own.payload, own.run_id, own.from_ = payload, chunk.run_id, chunk.from_
-        return own
+        delta.payload, delta.run_id, delta.from_ = payload, chunk.run_id, chunk.from_
+        return delta
     if isinstance(chunk, Finish):
         return chunk
-    own = copy(chunk)
-    if not isinstance(own, Start | DataChunk):
-        own.payload = cast(Any, copy(own.payload))
-    thing: Any = own if isinstance(own, Start | DataChunk) else own.payload
-    for item in fields(thing):
-        if isinstance(value := getattr(thing, item.name), dict | list):
-            setattr(thing, item.name, copy_json(cast(Any, value)))
-    return own
+    copied = copy(chunk)
+    holder: Any = copied  # its fields may have lists and dictionaries
+    if not isinstance(copied, Start | DataChunk):
+        holder = copied.payload = cast(Any, copy(copied.payload))
+    for item in fields(holder):
+        if isinstance(value := getattr(holder, item.name), dict | list):
+            setattr(holder, item.name, copy_json(cast(Any, value)))
+    return copied
 
 
 def _content(part: Chunk) -> tuple[Chunk, Any]:

@@ -120,7 +120,9 @@ def encode_message(message: Message, *, run_id: str, source: MessageSource) -> M
 
 
 def encode_sent(sent: SentBlock | None) -> str | None:
-    return sent and to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
+    if sent is None:
+        return None
+    return to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
 
 
 def decode_sent(sent: str | None) -> SentBlock | None:

@@ -547,7 +547,7 @@ async def rewrite(chat: Conversation, run: Run, id: str) -> list[Any]:
 async def test_notes_of_rewritten_rows_are_dropped(chat: Conversation) -> None:
     run, memory, gate = await own_steps(chat)
     changed = await rewrite(chat, run, "s0")
-    await memory.forget(changed)
+    await memory.drop_notes_of(changed)
     gate.set()
     await chat.settled()
     assert (await chat.stored()).entries == ()
@@ -560,7 +560,7 @@ async def test_chunks_of_rows_that_are_rewritten_fall(chat: Conversation) -> Non
     run, memory, gate = await own_steps(chat)
     gate.set()
     await chat.settled()
-    await memory.forget(await rewrite(chat, run, "s0"))
+    await memory.drop_notes_of(await rewrite(chat, run, "s0"))
     assert (await chat.stored()).entries == ()
 
 
@@ -568,7 +568,7 @@ async def test_chunks_of_earlier_rows_that_are_repaired_fall(chat: Conversation)
     await buffered(chat)
     run = await chat.begin(user("q2", 5))
     memory = await chat.open(run)
-    await memory.forget(await rewrite(chat, run, "a1"))
+    await memory.drop_notes_of(await rewrite(chat, run, "a1"))
     assert [entry.text.split()[1] for entry in (await chat.stored()).entries] == ["u3"]
     await assert_exactly_once(chat, memory, run.id)
 
@@ -577,7 +577,7 @@ async def test_chunks_wait_for_the_notes_of_rows_before_them(chat: Conversation)
     """Such rows are noted whatever their size, so that the oldest leave the prompt first."""
     await buffered(chat)
     run = await chat.begin(user("q2", 3))
-    await (await chat.open(run)).forget(await rewrite(chat, run, "a1"))
+    await (await chat.open(run)).drop_notes_of(await rewrite(chat, run, "a1"))
     await chat.storage.finish_run(run, "committed")
     chat.observer.gate = gate = asyncio.Event()
     memory = await chat.turn(user("q3", 20))
@@ -594,7 +594,7 @@ async def test_chunks_wait_for_the_notes_of_rows_before_them(chat: Conversation)
 async def test_a_full_window_does_not_wait_for_rows_that_nobody_notes(chat: Conversation) -> None:
     await buffered(chat)
     run = await chat.begin(user("q2", 3))
-    await (await chat.open(run)).forget(await rewrite(chat, run, "a1"))
+    await (await chat.open(run)).drop_notes_of(await rewrite(chat, run, "a1"))
     await chat.storage.finish_run(run, "committed")
     memory = await chat.turn(user("q3", 35))
     assert [entry.text.split()[1] for entry in memory.log.active] == ["u3"]
@@ -604,7 +604,7 @@ async def test_rows_before_a_chunk_are_not_noted_with_rows_behind_it(chat: Conve
     """What leaves the prompt is the oldest: a chunk on both sides of another could not be put in order with it."""
     await buffered(chat)
     run = await chat.begin(user("q2", 3))
-    await (await chat.open(run)).forget(await rewrite(chat, run, "a1"))
+    await (await chat.open(run)).drop_notes_of(await rewrite(chat, run, "a1"))
     await chat.storage.finish_run(run, "committed")
     await chat.turn(user("q3", 5))
     await chat.settled()
@@ -634,7 +634,7 @@ async def test_rows_rewritten_right_before_the_notes_are_saved() -> None:
     run, memory, gate = await own_steps(chat)
 
     async def act() -> None:
-        await memory.forget(await rewrite(chat, run, "s0"))
+        await memory.drop_notes_of(await rewrite(chat, run, "s0"))
 
     storage.before_save = act
     gate.set()

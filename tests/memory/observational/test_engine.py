@@ -506,7 +506,7 @@ async def test_rows_rewritten_within_the_run_are_raw_again(chat: Conversation) -
     [redacted] = [row for row in await chat.storage.list_messages(chat.thread, run_id=run.id) if row.id == "s0"]
     redacted.parts = [TextPart(text="redacted")]
     await chat.storage.rewrite_messages(run, [redacted])
-    await memory.forget([redacted])
+    await memory.drop_notes_of([redacted])
     assert "s0" in ids(memory.window.rows)
     assert memory.window.rows[ids(memory.window.rows).index("s0")].text == "redacted"
     assert not any("- s0" in block for block in memory.window.blocks())

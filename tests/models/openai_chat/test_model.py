@@ -436,7 +436,7 @@ async def test_a_server_that_keeps_the_connection_open_after_done() -> None:
 
 async def test_a_server_that_closes_a_connection_it_seemed_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     """As llama.cpp does after each answer, without saying so. The next call finds out, and takes a new one."""
-    monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", 60.0)  # a busy machine is slow
+    monkeypatch.setattr("diarist.models.openai_chat.connections._STALE_WITHIN", 60.0)  # a busy machine is slow
     async with raw_server(answer(EVENT + STOP), answers=1) as server:
         model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
         assert [text(await read(model)) for _ in range(3)] == [["Hi"]] * 3
@@ -447,7 +447,7 @@ async def test_a_server_that_closes_a_connection_it_seemed_to_keep(monkeypatch: 
 
 async def test_a_request_that_is_always_dropped_goes_out_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many connections lie ready."""
-    monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", 60.0)
+    monkeypatch.setattr("diarist.models.openai_chat.connections._STALE_WITHIN", 60.0)
     async with raw_server(answer(EVENT + STOP)) as server:
         model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
         await asyncio.gather(*(read(model) for _ in range(8)))
@@ -461,7 +461,7 @@ async def test_a_request_that_is_always_dropped_goes_out_twice(monkeypatch: pyte
 
 async def test_a_connection_that_breaks_late_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server may have worked on it, and been paid."""
-    monkeypatch.setattr("diarist.models.openai_chat.connections._AT_ONCE", -1.0)  # nobody waits here
+    monkeypatch.setattr("diarist.models.openai_chat.connections._STALE_WITHIN", -1.0)  # nobody waits here
     async with raw_server(answer(EVENT + STOP), answers=1) as server:
         model = OpenAIChatModel(provider="vllm", name="m", base_url=f"http://{server.address}/v1")
         assert text(await read(model)) == ["Hi"]

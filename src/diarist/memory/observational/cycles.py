@@ -94,13 +94,17 @@ def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Obser
 async def _save_observation(
     diary: ThreadDiary, entry: Observation, batch: Batch, told: ObservationLog, refused: str
 ) -> tuple[ObservationLog, Observation]:
-    """Save an entry. Raises ConflictError if its rows have changed, or if notes in the Observer's prompt were
-    forgotten.
+    """Save an entry, and return it as it was saved: without its run if that has ended.
 
-    An entry of ``refused`` rows counts as a failure, so that few rows are skipped while the Observer refuses all.
+    Raises ConflictError if its rows have changed, or if notes in the Observer's prompt were forgotten.
 
     If rows change between the check and the save, their diary changes too; the save then fails, and both are repeated.
     Changes of a live run's own rows do not change the diary, but the end of the run removes the entries made from them.
+
+    Args:
+        told: The log with the notes in the Observer's prompt.
+        refused: As for ``Observed``. An entry of refused rows counts as a failure, so that few rows are skipped while
+            the Observer refuses all.
     """
 
     async def read() -> ObservationLog:

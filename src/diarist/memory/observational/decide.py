@@ -15,9 +15,13 @@ from diarist.storage.records import Observation, ObservationLog, Replaced, Sourc
 _OVERSHOOT = 0.95
 """How far below ``retained_tokens`` the raw rows may come, as a share of it."""
 _LEAST_LEFT = 1_000
+"""Tokens of raw rows that an activation leaves, if ``retained_tokens`` is not smaller."""
 _LEAST_UNBUFFERED = 1_000
+"""Upper bound of ``Limits.least_tokens`` without buffering."""
 _LOG_AFTER_REFLECTION = 0.6
+"""Size of the log after a reflection, as a share of ``observation_tokens``, if the reflection reaches its target."""
 _MUST_SHRINK_TO = 0.9
+"""A reflection of at least this share of its entries is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

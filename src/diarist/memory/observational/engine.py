@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -41,7 +41,7 @@ from diarist.memory.observational.log.transitions import Operation, backing_off
 from diarist.memory.observational.message_units import select_rows, split_batches, tokens_of
 from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
-from diarist.memory.observational.thread_diary import CycleResult, ThreadDiary
+from diarist.memory.observational.thread_diary import ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, copy_message, utc_now
@@ -52,6 +52,7 @@ from diarist.tokens import TokenCounter, default_counter
 logger = logging.getLogger("diarist")
 
 _LOOK_AGAIN = 0.1
+"""Seconds between two looks at what a background job has saved so far."""
 WAIT_FOR_OTHERS = 5.0
 """Seconds to wait for the leases of other processes, some of which may have been killed."""
 _SHORTEST_WAIT = 0.001
@@ -127,11 +128,14 @@ class Engine:
                 await self._storage.delete_messages(thread_id, [row.id for row in left])
                 await window.load()
         # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
-        quoting = [r for r in window.rows if r.sent and r.run_id != run_id and may_quote_forgotten(r.sent, log)]
-        if quoting:
-            quoting = [replace(row, sent=row.sent and keep_date(row.sent, self._counter)) for row in quoting]
-            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in quoting})
-            window.add(quoting)
+        dated = [
+            replace(row, sent=keep_date(row.sent, self._counter))
+            for row in window.rows
+            if row.sent is not None and row.run_id != run_id and may_quote_forgotten(row.sent, log)
+        ]
+        if dated:
+            await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in dated})
+            window.add(dated)
         return RunMemory(self, window)
 
     async def open_read_only(self, thread_id: str, resource_id: str) -> RunMemory:
@@ -193,13 +197,18 @@ class Engine:
         async with self.logs.claim(scope, job.resource_id, job.operation) as mine:
             if not mine:
                 return False
+            rows: list[Message] = []
             if job.operation == "observation" and not job.others:
                 log, rows = await self.logs.read_with_rows(job.thread_id, job.resource_id, job.run_id)
-                await buffer_observations(job, self.diary(log, job.thread_id, job.resource_id, emit), log, rows)
-                return True
-            log = await self.logs.read(job.thread_id, job.resource_id)
+            else:
+                log = await self.logs.read(job.thread_id, job.resource_id)
             diary = self.diary(log, job.thread_id, job.resource_id, emit)
-            await (buffer_other_threads if job.others else buffer_reflection)(diary, log)
+            if job.operation == "reflection":
+                await buffer_reflection(diary, log)
+            elif job.others:
+                await buffer_other_threads(diary, log)
+            else:
+                await buffer_observations(job, diary, log, rows)
             return True
 
     async def any_thread(self, resource_id: str) -> str:
@@ -224,11 +233,15 @@ class Patience:
     def exhausted(self) -> bool:
         return self.left < _SHORTEST_WAIT
 
-    def spend(self, started: float) -> float:
-        """Subtract the seconds since ``started`` (event loop time), and return the current event loop time."""
-        now = asyncio.get_running_loop().time()
-        self.left -= now - started
-        return now
+    @contextmanager
+    def spend(self) -> Generator[None]:
+        """Subtract the time that the block takes."""
+        time = asyncio.get_running_loop().time
+        started = time()
+        try:
+            yield
+        finally:
+            self.left -= time() - started
 
     def lose(self) -> None:
         """Allow no further waits."""
@@ -298,10 +311,9 @@ class RunMemory:
     async def preview(self, pinned: Collection[str]) -> None:
         """Show what ``prepare`` would activate, without writing or calling a model."""
         window = self.window
-        while decide_observation(sizes := self._sizes(pinned), limits := window.limits()) is Action.ACTIVATE:
-            count = choose_chunks(sizes.chunks, sizes.message_tokens, limits)
-            chunks = [entry for entry, _ in window.chunks(pinned)[:count]]
-            await self.adopt(transitions.activate(window.stored, {e.id for e in (*window.facts.foreign, *chunks)}))
+        while decide_observation(sizes := self._sizes(pinned), window.limits()) is Action.ACTIVATE:
+            entries, _ = self._entries_due(sizes, pinned)
+            await self.adopt(transitions.activate(window.stored, {entry.id for entry in entries}))
         await window.load_opener()
         if decide_reflection(self._sizes(pinned), window.limits()) is Action.ACTIVATE:
             await self.adopt(transitions.activate_reflection(window.stored))
@@ -312,24 +324,29 @@ class RunMemory:
             sizes = self._sizes(pinned, cold=cold is not None)
             action = decide_observation(sizes, limits)
             self.diary.decided("observation", action, sizes)
-            if action is Action.ACTIVATE:
-                count = choose_chunks(sizes.chunks, sizes.message_tokens, limits, cold=sizes.cold)
-                chunks = [entry for entry, _ in self.window.chunks(pinned)[:count]]
-                full = sizes.message_tokens >= limits.message_tokens
-                trigger: Trigger = "threshold" if full or cold is None else cold
-                tokens = sum(sizes.chunks[:count])
-                if not await self.activate([*self.window.facts.foreign, *chunks], tokens, trigger):
-                    return
-                cold = None  # an expired cache justifies only one activation
-            elif action is Action.OBSERVE and self._running("observation"):
-                await self._wait_for_job("observation")
-            elif action is Action.OBSERVE:
-                if not await self._observe_now(pinned):
-                    return
-            else:
-                if action is Action.BUFFER:
+            match action:
+                case Action.ACTIVATE:
+                    entries, tokens = self._entries_due(sizes, pinned)
+                    full = sizes.message_tokens >= limits.message_tokens
+                    if not await self.activate(entries, tokens, "threshold" if full or cold is None else cold):
+                        return
+                    cold = None  # an expired cache justifies only one activation
+                case Action.OBSERVE if self._running("observation"):
+                    await self._wait_for_job("observation")
+                case Action.OBSERVE:
+                    if not await self._observe_now(pinned):
+                        return
+                case Action.BUFFER:
                     self._start("observation", pinned)
-                return
+                    return
+                case _:
+                    return
+
+    def _entries_due(self, sizes: Sizes, pinned: Collection[str]) -> tuple[list[Observation], int]:
+        """Return the buffered entries to activate, and the size of the rows of this thread that they replace."""
+        count = choose_chunks(sizes.chunks, sizes.message_tokens, self.window.limits(), cold=sizes.cold)
+        chunks = [entry for entry, _ in self.window.chunks(pinned)[:count]]
+        return [*self.window.facts.foreign, *chunks], sum(sizes.chunks[:count])
 
     async def activate(self, entries: Sequence[Observation], tokens: int, trigger: Trigger) -> bool:
         """Show buffered entries in place of their rows; returns False if none of them still existed."""
@@ -365,19 +382,21 @@ class RunMemory:
                 unnoted = {row.id for row in window.rows} - window.facts.noted
                 if not unnoted.issuperset([row.id for row in rows]):
                     return True  # rows were forgotten, or noted by another process, during the previous batch
-                started = asyncio.get_running_loop().time()
-                result = await observe(
-                    self.diary,
-                    visible_log(window.stored, window.run_id),
-                    window.batch(rows),
-                    timeout=self.patience.left,
-                    forgive_timeout=number > 0,
-                )
-                if not await self._adopt_result(result, started):
+                with self.patience.spend():
+                    result = await observe(
+                        self.diary,
+                        visible_log(window.stored, window.run_id),
+                        window.batch(rows),
+                        timeout=self.patience.left,
+                        forgive_timeout=number > 0,
+                    )
+                if isinstance(result, Exception):
+                    self.patience.lose()
                     return False
-                if isinstance(result, CycleResult) and result.refused:
-                    return False  # the next call waits for the back-off
-                if isinstance(result, CycleResult) and result.partial:
+                await self.adopt(result.log)
+                if self.patience.exhausted or result.refused:
+                    return False  # after a refusal, the next call waits for the back-off
+                if result.partial:
                     return True  # the rest of these rows must be observed before the next batch
                 if limits.buffer_tokens and not everything and window.tokens < limits.message_tokens:
                     return True  # the background does the rest
@@ -388,17 +407,20 @@ class RunMemory:
             sizes = self._sizes(pinned)
             action = decide_reflection(sizes, self.window.limits())
             self.diary.decided("reflection", action, sizes)
-            if action is Action.REFLECT and self._running("reflection"):
-                await self._wait_for_job("reflection")
-            elif action is Action.REFLECT:
-                if not await self._reflect_now():
-                    return
-            else:
-                if action is Action.ACTIVATE:
+            match action:
+                case Action.REFLECT if self._running("reflection"):
+                    await self._wait_for_job("reflection")
+                case Action.REFLECT:
+                    if not await self._reflect_now():
+                        return
+                case Action.ACTIVATE:
                     await self.activate_reflection()
-                elif action is Action.BUFFER:
+                    return
+                case Action.BUFFER:
                     self._start("reflection")
-                return
+                    return
+                case _:
+                    return
 
     async def activate_reflection(self) -> None:
         """Show the buffered reflection in place of its entries."""
@@ -422,13 +444,17 @@ class RunMemory:
             if await self.refresh():
                 return True
             plan = self.window.reflection_plan()
-            if plan and not transitions.all_there(self.window.stored.entries, plan.replaces):
+            if plan is None:
+                return False
+            if not transitions.all_there(self.window.stored.entries, plan.replaces):
                 await self.adopt(self.window.stored)  # another run has replaced these entries already
                 return True
-            if plan:
-                started = asyncio.get_running_loop().time()
+            with self.patience.spend():
                 result = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-                await self._adopt_result(result, started)
+            if isinstance(result, Exception):
+                self.patience.lose()
+            else:
+                await self.adopt(result.log)
         return False
 
     def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
@@ -436,15 +462,15 @@ class RunMemory:
 
         ``step_number`` counts the steps of the run from 0.
         """
-        part = events.status(
+        event = events.status(
             self._sizes(pinned),
             self.log,
             self.window.limits(),
             thread_id=self.diary.thread_id,
             step_number=step_number,
         )
-        self.diary.tell(part)
-        return NewEvent(self.log.key, part.type, events.without_words(part))
+        self.diary.tell(event)
+        return NewEvent(self.log.key, event.type, events.without_words(event))
 
     def _sizes(self, pinned: Collection[str] = (), *, cold: bool = False) -> Sizes:
         """Return the sizes of the window, with the current flags."""
@@ -512,7 +538,7 @@ class RunMemory:
 
     # -- changes during the run
 
-    async def forget(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
+    async def drop_notes_of(self, changed: Sequence[Message], removed: Sequence[Message] = ()) -> None:
         """Remove the buffered notes, and the notes of this run, that cover rewritten or removed rows.
 
         The other rows of such notes become raw again; rewritten rows are shown in their new form. If the diary cannot
@@ -528,7 +554,7 @@ class RunMemory:
                 logs, key = self.diary.logs, self.log.key
                 log = await self.diary.update(
                     lambda log: transitions.drop_entries(log, stale),
-                    check=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
+                    prepare=lambda: logs.clean_history(key, lambda entry: entry.id in stale),
                 )
                 await self._learn(log)
                 await self.window.show(transitions.drop_entries(self.log, stale))
@@ -622,24 +648,18 @@ class RunMemory:
     def _running(self, operation: Operation) -> bool:
         return self._engine.background.running(self._jobs[operation])
 
-    async def _adopt_result(self, result: CycleResult | Exception, started: float) -> bool:
-        """Show the diary that a cycle has saved; returns False if it failed, or if the run may not wait longer."""
-        self.patience.spend(started)
-        if isinstance(result, Exception):
-            self.patience.lose()
-            return False
-        await self.adopt(result.log)
-        return not self.patience.exhausted
-
     async def _wait_for_job(self, operation: Operation) -> None:
         """Wait until a job of this process has ended or saved something, or until the run may not wait longer. Do not
         wait for a job that cannot end, since this synchronous run blocks its event loop."""
-        since, started = self.diary.clock(), asyncio.get_running_loop().time()
-        while self._running(operation) and not self.patience.exhausted and not await self.refresh():
-            if not await self._engine.background.wait(self._jobs[operation], min(self.patience.left, _LOOK_AGAIN)):
-                self.patience.lose()
-                return
-            started = self.patience.spend(started)
+        since = self.diary.clock()
+        while self._running(operation) and not self.patience.exhausted:
+            with self.patience.spend():
+                if await self.refresh():
+                    break
+                wait = min(self.patience.left, _LOOK_AGAIN)
+                if not await self._engine.background.wait(self._jobs[operation], wait):
+                    self.patience.lose()
+                    return
         await self.refresh()
         if self._running(operation):
             await self._stop_waiting(operation, since)
@@ -657,11 +677,10 @@ class RunMemory:
         All such waits of a run share one limit, since a killed process holds its claims for up to a minute.
         """
         wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
-        started = asyncio.get_running_loop().time()
-        diary = self.diary
-        async with diary.logs.claim(diary.thread_id, diary.resource_id, operation, wait=wait) as mine:
-            self.patience.spend(started)
-            self._for_others.spend(started)
+        claim = self.diary.logs.claim(self.diary.thread_id, self.diary.resource_id, operation, wait=wait)
+        async with AsyncExitStack() as stack:
+            with self.patience.spend(), self._for_others.spend():
+                mine = await stack.enter_async_context(claim)
             yield mine
 
     async def _give_up(self, error: Exception) -> None:

@@ -180,10 +180,10 @@ def thread_update(cycle_id: str, thread_id: str, *, old_title: str, new_title: s
     return DataChunk(type=THREAD_UPDATE, data=data, transient=True)
 
 
-def without_words(part: DataChunk, *, error: str = "") -> dict[str, Json]:
+def without_words(event: DataChunk, *, error: str = "") -> dict[str, Json]:
     """Return the data of an event without conversation text. ``error`` replaces the error message, which may quote
     text."""
-    data = {name: value for name, value in part.data.items() if name not in _WORDS}
+    data = {name: value for name, value in event.data.items() if name not in _WORDS}
     return {**data, "error": error} if "error" in data else data
 
 

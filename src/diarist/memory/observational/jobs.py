@@ -112,9 +112,10 @@ async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog,
         end = inf if job.before is None else job.before
         raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
         ensure_counted(raw, diary.counter)
-        batch = next(iter(_worth_a_call(raw, job, diary.limits, log)), None)
-        if batch is None:
+        batches = _worth_a_call(raw, job, diary.limits, log)
+        if not batches:
             break
+        batch = batches[0]  # only one, since the others depend on what its notes cover
         sources = sources_of(batch, raw, coverage, job.thread_id)
         own = batch[0].run_id == run_id
         result = await observe(

@@ -136,7 +136,7 @@ class _Observing:
         self._conflicts: Counter[tuple[str | None, str]] = Counter()
 
     async def run(self) -> None:
-        """Observe threads in groups, each with about as many tokens as one round of parallel calls takes."""
+        """Observe threads in groups of about one round of parallel calls, so that few are claimed at a time."""
         diary, busy = self._memory.diary, list[str]()
         if self._thread_id is not None:
             ids = [self._thread_id]
@@ -145,15 +145,8 @@ class _Observing:
         await self._activate()
         threads = await unobserved(diary, self._memory.window.stored, dict.fromkeys(ids))
         self._total = sum(thread.tokens for thread in threads)
-        groups, room = list[list[Unobserved]](), 0
-        for thread in threads:
-            if not groups or thread.tokens > room:
-                groups.append([])
-                room = AT_ONCE * self._memory.config.observation.max_tokens_per_batch
-            groups[-1].append(thread)
-            room -= thread.tokens
         wait = WAIT_FOR_OTHERS if self._thread_id is None else 0
-        for group in groups:
+        for group in _grouped(threads, AT_ONCE * self._memory.config.observation.max_tokens_per_batch):
             ends = {thread.thread_id: seq_of(thread.raw[-1]) + 1 for thread in group}
             async with diary.logs.claim_each(list(ends), self._resource_id, "observation", wait=wait) as mine:
                 busy += [thread_id for thread_id in ends if thread_id not in mine]
@@ -162,10 +155,8 @@ class _Observing:
                     await self._reflect_when_due()
         if busy:
             names = ", ".join(map(repr, busy))
-            raise ThreadBusyError(
-                f"{'thread' if len(busy) == 1 else 'threads'} {names} {'is' if len(busy) == 1 else 'are'} being "
-                "observed by another process; try again later"
-            )
+            which = f"thread {names} is" if len(busy) == 1 else f"threads {names} are"
+            raise ThreadBusyError(f"{which} being observed by another process; try again later")
         self._total = self._done  # others may have removed messages
         self._report()
 
@@ -244,3 +235,16 @@ class _Observing:
     def _report(self) -> None:
         if self._progress is not None:
             self._progress(self._done, max(self._done, self._total))
+
+
+def _grouped(threads: Sequence[Unobserved], tokens: int) -> list[list[Unobserved]]:
+    """Divide threads, in order, into groups of at most ``tokens``; a larger thread is a group of its own."""
+    groups: list[list[Unobserved]] = []
+    room = 0
+    for thread in threads:
+        if not groups or thread.tokens > room:
+            groups.append([])
+            room = tokens
+        groups[-1].append(thread)
+        room -= thread.tokens
+    return groups

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from diarist.checks import flags, seconds
@@ -15,14 +14,10 @@ from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine, RunMemory
 from diarist.memory.observational.events import Trigger
-from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.observational.message_units import newest_half
-from diarist.memory.observational.prompt.diary_note import Tail
-from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.prompt.tails import Tail
 from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
 from diarist.memory.observational.roles.role_models import RoleModels
-from diarist.memory.observational.roles.transcript import shorten
-from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message, SentBlock, utc_now
@@ -44,14 +39,9 @@ from diarist.tools import Tool
 
 TAG = "observational-memory"
 
-TAIL_THREADS = 3
-TAIL_ROWS = 4
-TAIL_SHARE = 0.05
-_TAIL_LINE = 240
-_NEWEST_THREADS = 100
-_BEGINNING = datetime.min.replace(tzinfo=UTC)
 _MAX_HALVINGS = 4
 _ROWS_WITHOUT_LOG = 40
+"""Number of newest rows to show if the diary cannot be read."""
 _CACHE_LIFETIMES = {
     "anthropic": 300,
     "bedrock": 300,
@@ -76,10 +66,10 @@ class Listener:
     def __init__(self) -> None:
         self.writer: Writer | None = None
 
-    def emit(self, part: DataChunk) -> None:
+    def emit(self, event: DataChunk) -> None:
         """Send an event to the client if it is still connected; the event log has it in any case."""
         if self.writer is not None:
-            self.writer.custom(part)
+            self.writer.custom(event)
 
 
 class DiaryProcessorState:
@@ -181,23 +171,25 @@ class DiaryProcessor(Processor[Any]):
         if memory is None:
             await state.recorder.sync(context)
             return self._add_diary(args)
-        asked, given, tails = asked_in(messages), None, list[Tail]()
+        asked = asked_in(messages)
+        note_of_others = asked.sent if asked is not None else None  # what other parts of memory wrote for this question
+        tails = await self._tails(memory) if asked is not None else []
         if asked is not None:
-            given, tails = asked.sent, await self._tails(memory)
-            self._compose(memory, asked, given, tails)
+            self._compose(memory, asked, note_of_others, tails)
         synced = await state.recorder.sync(context)
         if synced.changed or synced.removed:
-            await memory.forget(synced.changed, synced.removed)
+            await memory.drop_notes_of(synced.changed, synced.removed)
         memory.window.add(synced.added)
         if mended := messages.dropped | messages.repaired:
             rows = memory.window.rows
             state.recorder.kept |= messages.dropped - {row.id for row in rows}
-            await memory.forget([row for row in rows if row.id in mended])  # drop the notes of their old text
-        before, pinned = memory.log, _pinned(context) | state.recorder.pinned
+            await memory.drop_notes_of([row for row in rows if row.id in mended])  # made from their old text
+        pinned = _pinned(context) | state.recorder.pinned
+        before = memory.log
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
         if asked is not None and memory.log is not before:  # its memory note was made from the old diary
             asked.sent = None
-            self._compose(memory, asked, given, tails)
+            self._compose(memory, asked, note_of_others, tails)
             await state.recorder.rewrite([asked])
             memory.window.add([asked])
         state.recorder.events.append(memory.send_status(args.step_number, pinned))
@@ -286,45 +278,21 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, memory: RunMemory) -> list[Tail]:
-        """Return the newest uncovered messages of the resource's other threads, as a few short lines each; failures
-        become events.
-
-        Chooses the three most recently used of the hundred newest threads. All tails together take a twentieth of
-        ``message_tokens``; the newest lines of each thread have priority.
-        """
-        log, count = memory.log, self._counter.count
-        if log.scope == "thread":
+        """Return the news of the resource's other threads, if they share the diary; failures become events."""
+        if memory.log.scope == "thread":
             return []
-        tails: list[Tail] = []
-        room = TAIL_SHARE * memory.window.limits().message_tokens
         try:
-            page = await self._storage.list_threads(resource_id=log.resource_id, limit=_NEWEST_THREADS)
-            others = [thread for thread in page.items if thread.id != memory.diary.thread_id]
-            others.sort(key=lambda thread: thread.updated_at or thread.created_at or _BEGINNING, reverse=True)
-            for thread in others[:TAIL_THREADS]:
-                coverage = Coverage(log.active, thread.id)
-                tail = Tail(thread_label(thread.id, obscured=memory.config.obscures_threads), [])
-                left = room - count(tail.heading)
-                for row in await self._storage.list_messages(thread.id, limit=TAIL_ROWS, newest_first=True):
-                    if seq_of(row) in coverage or not row.text.strip():
-                        continue
-                    speaker = {"user": "User", "assistant": "Assistant"}.get(row.role, "Tool")
-                    line = f"{speaker}: {shorten(' '.join(row.text.split()), _TAIL_LINE)}"
-                    left -= count(line)
-                    if left < 0:
-                        break
-                    tail.lines.insert(0, line)
-                    room = left
-                if tail.lines:
-                    tails.append(tail)
+            return await memory.window.tails()
         except StorageError as error:
             await memory.report(error)
-        return tails
+            return []
 
-    def _compose(self, memory: RunMemory, asked: Message, given: SentBlock | None, tails: Sequence[Tail]) -> None:
-        """Compose the memory note of a question. ``given``: the note that other parts of memory made for it."""
+    def _compose(
+        self, memory: RunMemory, asked: Message, note_of_others: SentBlock | None, tails: Sequence[Tail]
+    ) -> None:
+        """Compose the memory note of a question, behind the note that other parts of memory made for it."""
         own = memory.window.sent_block(asked.created_at or utc_now(), tails)
-        asked.sent = joined(given, own, self._counter)
+        asked.sent = joined(note_of_others, own, self._counter)
 
     async def _before_end(self, context: RunContext[Any], state: DiaryProcessorState, outcome: Outcome) -> None:
         """Drop the notes of a discarded run before its rows are removed."""
@@ -346,7 +314,7 @@ class DiaryProcessor(Processor[Any]):
         try:
             if mended:  # a background job may have saved notes of their old text since the last step
                 removed = [row for row in mended if row.id in messages.obsolete]
-                await state.memory.forget([row for row in mended if row not in removed], removed)
+                await state.memory.drop_notes_of([row for row in mended if row not in removed], removed)
             await state.memory.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)

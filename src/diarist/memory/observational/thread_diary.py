@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TypeVar
@@ -25,7 +24,7 @@ from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleAnswer, RoleError
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
@@ -35,7 +34,7 @@ from diarist.tracing import span
 
 logger = logging.getLogger("diarist")
 
-RoleAnswer = TypeVar("RoleAnswer", Observed, Reflected)
+Answer = TypeVar("Answer", bound=RoleAnswer)
 
 
 class OutOfTimeError(ModelTimeoutError):
@@ -123,11 +122,11 @@ class ThreadDiary:
         change: Callable[[ObservationLog], ObservationLog],
         *,
         read: Callable[[], Awaitable[ObservationLog]] | None = None,
-        check: Callable[[], Awaitable[None]] | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
         """Save a change of the diary; arguments as for ``LogStore.update``. By default it is read with ``read``."""
-        return await self.logs.update(read or self.read, change, check=check, rows=rows)
+        return await self.logs.update(read or self.read, change, prepare=prepare, rows=rows)
 
     # -- the end of runs
 
@@ -175,7 +174,7 @@ class ThreadDiary:
             rows = tombstones_of(self.thread_id, seqs)
             log = await self.update(
                 lambda log: transitions.drop_run(log, run_id, self.thread_id, rows),
-                check=lambda: self.logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
+                prepare=lambda: self.logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
             )
             await finish_removals(self.storage, log, self.counter)
 
@@ -202,7 +201,7 @@ class ThreadDiary:
             if stale:
                 await self.logs.clean_history(log.key, lambda entry: entry.id in stale)
 
-        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), read=read, check=clean)
+        await self.update(lambda log: transitions.close_entries(log, ids, stale=stale), read=read, prepare=clean)
 
     # -- cycles
 
@@ -239,21 +238,29 @@ class ThreadDiary:
         try:
             result = await work()
         except Exception as error:  # a turn does not fail because of a role
-            failed_at, there = self.clock(), True
-            with suppress(StorageError):  # a thread that a live run created is not visible yet
-                run = await self.storage.get_run(batch.run_id) if batch and batch.run_id is not None else None
-                if run is None or run.state == "discarded":
-                    there = await self.storage.get_thread(self.thread_id) is not None
-            await self._tell_failure(cycle, error, at=failed_at, stored=there)
-            harmless = (ConflictError, NotSmallerError, *((OutOfTimeError,) if forgive_timeout else ()))
-            if not isinstance(error, harmless):
+            failed_at = self.clock()
+            is_deleted = await self._is_thread_deleted(None if batch is None else batch.run_id)
+            await self._tell_failure(cycle, error, at=failed_at, stored=not is_deleted)
+            is_forgiven = forgive_timeout and isinstance(error, OutOfTimeError)
+            if not is_forgiven and not isinstance(error, ConflictError | NotSmallerError):
                 await self._count_failure(cycle, error, batch, at=failed_at)
             return error
-        part = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
-        await self.send(part, cycle.log.key)
+        event = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)
+        await self.send(event, cycle.log.key)
         return result
 
-    async def call_role(self, role: Awaitable[RoleAnswer], cycle: Cycle, timeout: float | None) -> RoleAnswer:
+    async def _is_thread_deleted(self, run_id: str | None) -> bool:
+        """Return True if the thread was deleted; False if the storage cannot say. A thread that the live run ``run_id``
+        created is not visible yet."""
+        try:
+            run = None if run_id is None else await self.storage.get_run(run_id)
+            if run is not None and run.state != "discarded":
+                return False
+            return await self.storage.get_thread(self.thread_id) is None
+        except StorageError:
+            return False
+
+    async def call_role(self, role: Awaitable[Answer], cycle: Cycle, timeout: float | None) -> Answer:
         """Await a role's call; no lock and no transaction is open during it.
 
         Raises OutOfTimeError, and any error of the role.
@@ -282,11 +289,11 @@ class ThreadDiary:
         message = message_of(error) or type(error).__name__
         logger.warning("%s of thread %s failed: %s", cycle.operation, self.thread_id, message)
         attempt = transitions.failures_of(cycle.log, cycle.operation).count + 1
-        part = events.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self.manual)
+        event = events.cycle_failed(cycle, message, at=at, attempt=attempt, will_retry=not self.manual)
         if stored:
-            await self.send(part, cycle.log.key, error=_kind(error))
+            await self.send(event, cycle.log.key, error=_kind(error))
         else:
-            self.tell(part)
+            self.tell(event)
 
     async def _count_failure(self, cycle: Cycle, error: Exception, batch: Batch | None, *, at: datetime) -> None:
         def count(now: ObservationLog) -> ObservationLog:
@@ -312,8 +319,8 @@ class ThreadDiary:
         """Send the event for an activation of buffered entries or of a buffered reflection."""
         id = transitions.cycle_id(log.key, operation, (), [entry.cycle_id for entry in entries])
         cycle = self.cycle(id, operation, log, tokens)
-        part = events.activation(cycle, self.limits, entries, at=self.clock(), triggered_by=triggered_by)
-        await self.send(part, log.key)
+        event = events.activation(cycle, self.limits, entries, at=self.clock(), triggered_by=triggered_by)
+        await self.send(event, log.key)
 
     async def report(self, log: ObservationLog, error: Exception, tokens: int) -> None:
         """Send a failed event without a start event, for an error outside a cycle. Not counted."""
@@ -332,7 +339,7 @@ class ThreadDiary:
         cycle = replace(self.cycle("", operation, log, tokens), started_at=since)
         await self._tell_failure(cycle, error, at=self.clock())
 
-    async def send(self, part: DataChunk, key: str, *, error: str = "") -> None:
+    async def send(self, event: DataChunk, key: str, *, error: str = "") -> None:
         """Emit an event and append it to the diary's event log; storage errors are only logged.
 
         Conversation text is left out of the event log, so that it cannot outlive a removal; the entry with the same
@@ -341,17 +348,17 @@ class ThreadDiary:
         Args:
             error: The kind of error, which the event log has instead of its text.
         """
-        self.tell(part)
+        self.tell(event)
         try:
-            await self.storage.append_event(key, part.type, events.without_words(part, error=error))
+            await self.storage.append_event(key, event.type, events.without_words(event, error=error))
         except StorageError as failure:
-            logger.warning("cannot append %s to the event log of %s: %s", part.type, key, failure)
+            logger.warning("cannot append %s to the event log of %s: %s", event.type, key, failure)
 
-    def tell(self, part: DataChunk) -> None:
+    def tell(self, event: DataChunk) -> None:
         """Emit an event without storing it."""
         if self.emit is not None:
-            self.emit(part)
-        self._debug(part.type, part.data)
+            self.emit(event)
+        self._debug(event.type, event.data)
 
     def decided(self, operation: Operation, action: Action, sizes: Sizes) -> None:
         """Pass a decision and its sizes to ``on_debug_event``."""
@@ -393,8 +400,8 @@ class ThreadDiary:
         except (ConflictError, NotFoundError):  # the thread was renamed or deleted in the meantime
             return
         cycle_id = log.entries[-1].cycle_id
-        part = events.thread_update(cycle_id, self.thread_id, old_title=thread.title, new_title=title, at=self.clock())
-        await self.send(part, log.key)
+        event = events.thread_update(cycle_id, self.thread_id, old_title=thread.title, new_title=title, at=self.clock())
+        await self.send(event, log.key)
 
 
 def _kind(error: Exception) -> str:

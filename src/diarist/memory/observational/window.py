@@ -12,8 +12,9 @@ from diarist.counting import ensure_counted, message_tokens
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
-from diarist.memory.observational.prompt.diary_note import Tail, compose_diary_note
+from diarist.memory.observational.prompt.diary_note import compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
+from diarist.memory.observational.prompt.tails import Tail, read_tails
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.thread_diary import Batch, ThreadDiary
 from diarist.memory.rows import find_opener, seq_of, stand_in
@@ -54,9 +55,9 @@ class Window:
         self.tokens, self.joins = 0, False
         self.row_tokens: list[int] = []
         self._coverage = Coverage(self.log.active, self.thread_id)
-        self._opener: Message | None = None
-        self._opened_for: str | None = None
-        self._facts: _Facts | None = None
+        self._opener: Message | None = None  # the user message before the first raw row ...
+        self._opened_for: str | None = None  # ... with this id, if it was looked for
+        self._facts: _Facts | None = None  # see ``facts``
 
     # -- rows and diary
 
@@ -83,8 +84,10 @@ class Window:
         self.rows = list(self.rows)
         for row in fresh:
             place = bisect_left(self.rows, seq_of(row), key=_SEQ)
-            end = place + (place < len(self.rows) and self.rows[place].seq == row.seq)
-            self.rows[place:end], self.row_tokens[place:end] = [row], [message_tokens(row)]
+            is_known = place < len(self.rows) and self.rows[place].seq == row.seq
+            end = place + 1 if is_known else place
+            self.rows[place:end] = [row]
+            self.row_tokens[place:end] = [message_tokens(row)]
         self.tokens = sum(self.row_tokens)
 
     def remove(self, messages: Sequence[Message]) -> None:
@@ -146,6 +149,18 @@ class Window:
             counter=self.diary.counter,
             since=said_before if self.diary.config.temporal_markers else None,
             tails=tails,
+        )
+
+    async def tails(self) -> list[Tail]:
+        """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
+        StorageError."""
+        return await read_tails(
+            self.diary.storage,
+            self.log,
+            self.thread_id,
+            message_tokens=self.limits().message_tokens,
+            counter=self.diary.counter,
+            obscured=self.diary.config.obscures_threads,
         )
 
     # -- sizes
@@ -246,9 +261,10 @@ class Window:
 
 
 class _Facts:
-    """Values derived from the rows and the diary of a window.
+    """Values derived from the rows and the diary of a window, valid while these three objects are in the window.
 
     Attributes:
+        raw, stored, log: ``Window.rows``, ``stored`` and ``log``.
         visible: The stored diary as the run may see it.
         covered: The rows that any stored entry covers.
         observation_tokens: Size of the shown diary.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEEP_IDLE = 60.0
 """Seconds that an idle connection is kept, so that it can be reused after a tool that runs that long."""
 
-_AT_ONCE = 1.0
+_STALE_WITHIN = 1.0
 """Seconds within which an error of a reused connection means that the server had already closed it."""
 
 _PLAIN_BODY = 2**20
@@ -36,15 +36,15 @@ _PLAIN_BODY = 2**20
 
 
 @dataclass(eq=False)
-class _Shared:
-    """A session of one loop, and the number of live calls that use it."""
+class _LoopSession:
+    """A session of one loop, the generator that closes it, and the number of live calls that use it."""
 
     holder: _Holder
     session: aiohttp.ClientSession
     calls: int = 0
 
 
-_Held = dict[asyncio.AbstractEventLoop, _Shared]
+_Sessions = dict[asyncio.AbstractEventLoop, _LoopSession]
 
 
 class Connections:
@@ -56,13 +56,13 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hold({})
+        self._set_sessions({})
         _open.add(self)
 
-    def _hold(self, held: _Held) -> None:
-        self._held = held
+    def _set_sessions(self, sessions: _Sessions) -> None:
+        self._sessions = sessions
         # It refers to the sessions, so that they are closed before they are garbage-collected themselves.
-        self._finalizer = weakref.finalize(self, _close_running, held)
+        self._finalizer = weakref.finalize(self, _close_running, sessions)
         self._finalizer.atexit = False
 
     @asynccontextmanager
@@ -75,13 +75,13 @@ class Connections:
         """
         from aiohttp import ClientOSError, ServerDisconnectedError
 
-        way = SimpleNamespace(reused=False)
+        trace = SimpleNamespace(reused=False)  # set by ``_note_reuse``
         async with self._session() as session:
             began = time.monotonic()
             try:
-                response = await session.post(url, data=_data(body), trace_request_ctx=way, **options)
+                response = await session.post(url, data=_data(body), trace_request_ctx=trace, **options)
             except (ClientOSError, ServerDisconnectedError):
-                if not way.reused or time.monotonic() - began > _AT_ONCE:
+                if not trace.reused or time.monotonic() - began > _STALE_WITHIN:
                     raise
             else:
                 async with response:
@@ -94,23 +94,23 @@ class Connections:
     async def _session(self) -> AsyncGenerator[aiohttp.ClientSession]:
         """Yield the session of the running loop."""
         loop = asyncio.get_running_loop()
-        shared = self._held.get(loop)
-        if shared is None or shared.session.closed:
-            shared = await self._open(loop)
-        shared.calls += 1
+        entry = self._sessions.get(loop)
+        if entry is None or entry.session.closed:
+            entry = await self._open(loop)
+        entry.calls += 1
         try:
-            yield shared.session
+            yield entry.session
         finally:
-            shared.calls -= 1
-            if not shared.calls and self._held.get(loop) is not shared:  # it was closed during these calls
-                await shared.holder.aclose()
+            entry.calls -= 1
+            if not entry.calls and self._sessions.get(loop) is not entry:  # it was closed during these calls
+                await entry.holder.aclose()
 
-    async def _open(self, loop: asyncio.AbstractEventLoop) -> _Shared:
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> _LoopSession:
         holder = _hold_session()
-        opened = _Shared(holder, await anext(holder))
+        opened = _LoopSession(holder, await anext(holder))
         with self._lock:
-            ended = [self._held.pop(known).session for known in list(self._held) if known.is_closed()]
-            self._held[loop] = opened
+            ended = [self._sessions.pop(known).session for known in list(self._sessions) if known.is_closed()]
+            self._sessions[loop] = opened
         for old in ended:
             await old.close()
         return opened
@@ -118,26 +118,26 @@ class Connections:
     async def close(self) -> None:
         """Close this loop's connections. Those of live calls are closed when the calls have ended."""
         with self._lock:
-            shared = self._held.pop(asyncio.get_running_loop(), None)
-        if shared is not None and not shared.calls:
-            await shared.holder.aclose()
+            entry = self._sessions.pop(asyncio.get_running_loop(), None)
+        if entry is not None and not entry.calls:
+            await entry.holder.aclose()
 
     def close_at_exit(self) -> Iterator[Future[None]]:
         """Close the sessions of loops that are still open, or were closed without ending their generators."""
-        for loop, shared in self._held.items():
+        for loop, entry in self._sessions.items():
             if loop.is_running():
-                yield asyncio.run_coroutine_threadsafe(_close(shared.holder), loop)
+                yield asyncio.run_coroutine_threadsafe(_close(entry.holder), loop)
             elif not loop.is_closed():
-                loop.run_until_complete(shared.holder.aclose())
-            elif not shared.session.closed:
-                asyncio.run(shared.session.close())
+                loop.run_until_complete(entry.holder.aclose())
+            elif not entry.session.closed:
+                asyncio.run(entry.session.close())
 
     def forget(self) -> None:
         """Drop all sessions in a forked child process, where the threads of their loops do not exist."""
-        _of_the_parent.append(self._held)
+        _parents_sessions.append(self._sessions)
         self._finalizer.detach()
         self._lock = threading.Lock()
-        self._hold({})
+        self._set_sessions({})
 
 
 def _data(body: bytes) -> bytes | BytesIO:
@@ -145,6 +145,7 @@ def _data(body: bytes) -> bytes | BytesIO:
 
 
 async def _hold_session() -> _Holder:
+    """Yield a session, and close it when the generator is closed."""
     async with _new_session(reuse=True) as session:
         yield session
 
@@ -176,14 +177,14 @@ _closing: dict[asyncio.AbstractEventLoop, set[_Holder]] = {}
 """Generators that are being closed. A loop that ends before that closes them itself, if they are not garbage."""
 
 
-def _close_running(held: _Held) -> None:
+def _close_running(sessions: _Sessions) -> None:
     """Close the sessions of loops that run, without waiting. Those of other loops end with their generators."""
     for loop in [loop for loop in _closing if loop.is_closed()]:
         del _closing[loop]
-    for loop, shared in held.items():
+    for loop, entry in sessions.items():
         if loop.is_running():
-            _closing.setdefault(loop, set()).add(shared.holder)
-            asyncio.run_coroutine_threadsafe(_close_dropped(shared.holder, _closing[loop]), loop)
+            _closing.setdefault(loop, set()).add(entry.holder)
+            asyncio.run_coroutine_threadsafe(_close_dropped(entry.holder, _closing[loop]), loop)
 
 
 async def _close_dropped(holder: _Holder, closing: set[_Holder]) -> None:
@@ -219,7 +220,7 @@ def proxy_for(url: str) -> str | None:
 
 
 _open: weakref.WeakSet[Connections] = weakref.WeakSet()
-_of_the_parent: list[object] = []
+_parents_sessions: list[object] = []
 """Sessions that a forked child keeps alive. Freeing them would affect the parent's loops through shared pipes."""
 
 

@@ -68,10 +68,10 @@ class OpenAIChatModel(Model):
         self.name = name
         self._dialect = dialect or dialect_for(provider, name, base_url)
         self._url = _endpoint(base_url or self._dialect.base_url)
-        self._asked = _without_secrets(self._url)
-        self._server = provider
+        self._shown_url = _without_secrets(self._url)
+        self._server = provider  # its name in messages
         if provider == "openai" and urlsplit(self._url).hostname != "api.openai.com":
-            self._server = f"the server at {self._asked.removesuffix('/chat/completions')}"
+            self._server = f"the server at {self._shown_url.removesuffix('/chat/completions')}"
         self._connections = Connections()
         self._headers = {"Content-Type": "application/json", "User-Agent": "diarist"}
         if api_key:
@@ -84,7 +84,7 @@ class OpenAIChatModel(Model):
         with typed_errors(self.provider, server=self._server, total=total):
             async with self._post(request, body, total) as response:
                 await self._check(response)
-                if response.content_type == "application/json":
+                if response.content_type == "application/json":  # the server does not stream
                     for chunk in reader.read_whole(await response.read()):
                         yield chunk
                     reader.done = True
@@ -133,11 +133,12 @@ class OpenAIChatModel(Model):
                 response.headers,
                 response.reason or "",
                 server=self._server,
-                url=self._asked,
+                url=self._shown_url,
             )
         if response.content_type == "text/html":
-            said = f"{self._asked} answered with a web page; is it the address of an API?"
-            raise ModelResponseError(said, provider=self.provider)
+            raise ModelResponseError(
+                f"{self._shown_url} answered with a web page; is it the address of an API?", provider=self.provider
+            )
 
 
 def _endpoint(base_url: str) -> str:

@@ -92,9 +92,9 @@ class AnswerReader:
             ModelAPIError: An event is an error.
             ModelResponseError: An event is not a JSON object, or has a field of a wrong type.
         """
-        texts: list[str] = []  # of the open block
+        texts: list[str] = []  # of the open block, not yielded yet
 
-        def said() -> Iterator[Chunk]:
+        def flush() -> Iterator[Chunk]:
             if texts:
                 yield TextDelta(payload=TextPayload(text="".join(texts), id=self._id))
                 texts.clear()
@@ -108,18 +108,18 @@ class AnswerReader:
                 if self._block == "text" and (text := _only_text(event)):
                     texts.append(text)
                     continue
-                yield from said()
+                yield from flush()
                 yield from self._read(event)
             except orjson.JSONDecodeError as error:
-                yield from said()
+                yield from flush()
                 lines = data.split(b"\n")
                 if len(lines) == 1:
                     raise self._unreadable(data, error) from error
                 yield from self.read(lines)  # some servers send events without a blank line between them
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                yield from said()
+                yield from flush()
                 raise self._unreadable(data, error) from error
-        yield from said()
+        yield from flush()
 
     def read_whole(self, body: bytes) -> Sequence[Chunk]:
         """Return the chunks of an answer that was sent in one piece instead of streamed."""
@@ -170,24 +170,25 @@ class AnswerReader:
     # -- events
 
     def _read(self, fields: dict[str, Any]) -> list[Chunk]:
+        """Return the chunks of one event, given its fields."""
         if (error := event_error(self._provider, fields, server=self._server)) is not None:
             raise error
         choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
         self._response_id = self._response_id or _typed(fields, "id", str, "")
         self._model = self._model or _typed(fields, "model", str, "")
         choice = next((each for each in choices if not each.get("index")), dict[str, Any]())
-        for place in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot send usage elsewhere
-            if usage := _typed(place, "usage", dict, {}):
+        for holder in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot send usage elsewhere
+            if usage := _typed(holder, "usage", dict, {}):
                 self._usage = _usage(usage)
                 break
         delta = _typed(choice, "delta", dict, {})
         self._reason = _typed(choice, "finish_reason", str, "") or self._reason
         out: list[Chunk] = []
         for name in _REASONING_FIELDS:
-            if thought := _plain(delta, name):
+            if reasoning := _plain(delta, name):
                 self._reasoning_field = name
                 out += self._open("reasoning")
-                out.append(ReasoningDelta(payload=TextPayload(text=thought, id=self._id)))
+                out.append(ReasoningDelta(payload=TextPayload(text=reasoning, id=self._id)))
                 break
         if details := _typed(delta, "reasoning_details", list, []):
             out += self._open("reasoning")
@@ -280,10 +281,10 @@ def _usage(usage: dict[str, Any]) -> Usage:
     )
 
 
-def _tokens(said: Any) -> int:
-    number = 0 if said is None else int(said)
+def _tokens(value: Any) -> int:
+    number = 0 if value is None else int(value)
     if not 0 <= number < 2**53:
-        raise ValueError(f"{said} is no number of tokens")
+        raise ValueError(f"{value} is no number of tokens")
     return number
 
 
@@ -357,11 +358,12 @@ class ToolFragments:
         return out
 
     def _find(self, index: int | None, call_id: str, name: str, text: str) -> _Call:
+        """Return the call that a fragment belongs to; a new one if it begins one."""
         for call in reversed(self._calls):
             same_id = bool(call_id) and call.id == call_id
             same_index = call.index == index or (same_id and None in (call.index, index))
-            other = bool(name and call.name) and _begins_another(call, call_id, name, text)
-            if same_index and not other:
+            begins_another = bool(name and call.name) and _begins_another(call, call_id, name, text)
+            if same_index and not begins_another:
                 return call
         call = _Call(call_id or f"call_{secrets.token_hex(12)}", index)
         self._calls.append(call)

@@ -62,12 +62,12 @@ class ChunkReader:
     def __init__(self, response: StreamedResponse, *, provider: str) -> None:
         self._response = response
         self._provider = provider
-        self._open: list[int] = []
+        self._open_parts: list[int] = []
         """Indices of the parts of the open block: one part, or all parts of one reasoning item."""
         self._blocks = 0
         self._call_ids: dict[int, str] = {}
-        self._called: set[int] = set()
-        self._native: set[int] = set()
+        self._called: set[int] = set()  # indices of the calls that were yielded; so is the next
+        self._native_called: set[int] = set()
 
     def read(self, event: lib.ModelResponseStreamEvent) -> Iterator[Chunk]:
         match event:
@@ -147,10 +147,10 @@ class ChunkReader:
                 if part.content:
                     yield TextDelta(payload=TextPayload(text=part.content, id=self._id))
             case lib.ThinkingPart():
-                before = self._parts()[self._open[-1]] if self._open and part.id is not None else None
+                before = self._parts()[self._open_parts[-1]] if self._open_parts and part.id is not None else None
                 if isinstance(before, lib.ThinkingPart) and before.id == part.id and not part.signature:
                     # OpenAI sends one item as several summaries with one signature: keep them together.
-                    self._open.append(index)
+                    self._open_parts.append(index)
                     text = f"\n\n{part.content}"
                 else:
                     yield from self._enter(index)
@@ -190,10 +190,10 @@ class ChunkReader:
 
     def _enter(self, index: int) -> Iterator[Chunk]:
         """Open a block for the part ``index``, unless it is open."""
-        if index in self._open:
+        if index in self._open_parts:
             return
         yield from self._close()
-        self._open = [index]
+        self._open_parts = [index]
         self._blocks += 1
         payload = IdPayload(id=self._id)
         if isinstance(self._parts()[index], lib.ThinkingPart):
@@ -202,12 +202,12 @@ class ChunkReader:
             yield TextStart(payload=payload)
 
     def _close(self) -> Iterator[Chunk]:
-        if not self._open:
+        if not self._open_parts:
             return
         parts = self._parts()
-        first = parts[self._open[0]]
+        first = parts[self._open_parts[0]]
         if isinstance(first, lib.ThinkingPart):
-            of_item = [part for i in self._open if isinstance(part := parts[i], lib.ThinkingPart)]
+            of_item = [part for i in self._open_parts if isinstance(part := parts[i], lib.ThinkingPart)]
             signature = next((part.signature for part in of_item if part.signature), None)
             yield ReasoningEnd(
                 payload=ReasoningEndPayload(
@@ -219,7 +219,7 @@ class ChunkReader:
             )
         else:
             yield TextEnd(payload=IdPayload(id=self._id, provider_data=from_part(first)))
-        self._open = []
+        self._open_parts = []
 
     def _call(self, index: int, part: lib.ToolCallPart, *, last: bool) -> Iterator[Chunk]:
         args, problem = _arguments(part.args)
@@ -237,9 +237,9 @@ class ChunkReader:
         )
 
     def _native_call(self, index: int, part: lib.NativeToolCallPart) -> Iterator[Chunk]:
-        if index in self._native:
+        if index in self._native_called:
             return
-        self._native.add(index)
+        self._native_called.add(index)
         yield ToolCallChunk(
             payload=ToolCallPayload(
                 tool_call_id=part.tool_call_id,

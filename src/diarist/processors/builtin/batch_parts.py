@@ -14,11 +14,11 @@ from diarist.processors.base import DROP, Processor, ProcessOutputStreamArgs, St
 
 @dataclass(slots=True)
 class _Batch:
-    """The deltas of the current batch, the time of the first, and in ``of`` the ``stream_parts`` of their attempt."""
+    """The deltas of the current batch, and the time of the first. ``attempt`` identifies their attempt at the step."""
 
     deltas: list[TextDelta] = field(default_factory=list[TextDelta])
     since: float = 0.0
-    of: object = None
+    attempt: object = None
 
     def take(self) -> list[Chunk]:
         """Return the deltas as one, and begin the next batch."""
@@ -66,8 +66,8 @@ class BatchParts(Processor[Any, _Batch]):
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any, _Batch]) -> StreamHookResult:
         """Collect deltas, and send full batches."""
         part, batch = args.part, args.state
-        if batch.of is not args.stream_parts:  # drop the rest of a failed attempt
-            batch.of, batch.deltas = args.stream_parts, []
+        if batch.attempt is not args.stream_parts:  # each attempt has its own list; drop the rest of a failed one
+            batch.attempt, batch.deltas = args.stream_parts, []
         if not isinstance(part, TextDelta):
             return [*batch.take(), part]
         is_next = bool(batch.deltas) and batch.deltas[0].payload.id == part.payload.id

@@ -21,13 +21,7 @@ from diarist.messages import (
     ToolResultPart,
     as_text,
 )
-from diarist.processors.base import (
-    DROP,
-    ProcessLLMRequestArgs,
-    Processor,
-    ProcessOutputStreamArgs,
-    StreamHookResult,
-)
+from diarist.processors.base import DROP, ProcessLLMRequestArgs, Processor, ProcessOutputStreamArgs, StreamHookResult
 from diarist.tokens import TokenCounter, count_image, counter_for
 
 # -- units: messages that must be kept or removed together
@@ -94,10 +88,13 @@ _SETTLED = 400
 
 @dataclass(slots=True)
 class _State:
-    """State of one run: token counts by text, and the current answer."""
+    """State of one run: token counts by text, and the current step's answer.
+
+    ``settled`` counts the tokens of the answer's beginning, ``text`` is the rest, and ``cut`` is True after the limit.
+    """
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    said: int = 0
+    settled: int = 0
     text: str = ""
     cut: bool = False
 
@@ -185,25 +182,27 @@ class TokenLimiter(Processor[Any, _State]):
 
         The first time that this cut was made, the last turn was the current run, so every replay must keep it, too.
         """
-        turn = max((i for i, unit in enumerate(units) if unit.opens_turn), default=len(units))
-        stays = [unit.fixed or i >= turn for i, unit in enumerate(units)]
+        last_turn = max((index for index, unit in enumerate(units) if unit.opens_turn), default=len(units))
+        stays = [unit.fixed or index >= last_turn for index, unit in enumerate(units)]
         room = self.limit - system - sum(unit.tokens for unit, stay in zip(units, stays, strict=True) if stay)
         if room < 0:  # the last turn does not fit
             stays = [unit.fixed for unit in units]
             room = self.limit - system - sum(unit.tokens for unit in units if unit.fixed)
         left = int(room * TARGET)
-        for i in range(len(units) - 1, -1, -1):
-            if stays[i]:
+        for index in reversed(range(len(units))):
+            if stays[index]:
                 continue
-            if units[i].tokens <= left:
-                left -= units[i].tokens
-                stays[i] = True
+            if units[index].tokens <= left:
+                left -= units[index].tokens
+                stays[index] = True
             elif self.trim == "contiguous":
                 break
-        for i, unit in enumerate(units):  # drop an earlier question if all its answers are dropped
+        for index, unit in enumerate(units):  # drop an earlier question if all its answers are dropped
             if unit.opens_turn and not unit.fixed:
-                end = next((j for j in range(i + 1, len(units)) if units[j].opens_turn), len(units))
-                stays[i] = stays[i] and (end == i + 1 or any(stays[i + 1 : end]))
+                next_turn = next((i for i in range(index + 1, len(units)) if units[i].opens_turn), len(units))
+                answers = stays[index + 1 : next_turn]
+                if answers and not any(answers):
+                    stays[index] = False
         kept = [unit for unit, stay in zip(units, stays, strict=True) if stay]
         while kept and not kept[0].fixed and not kept[0].opens_turn and any(unit.opens_turn for unit in kept):
             kept.pop(0)
@@ -229,21 +228,21 @@ class TokenLimiter(Processor[Any, _State]):
         if limit is None:
             return part
         if isinstance(part, StepStart):
-            state.said, state.text, state.cut = 0, "", False
+            state.settled, state.text, state.cut = 0, "", False
         if not isinstance(part, TextDelta):
             return part
         if state.cut:
             return DROP
         before, state.text = state.text, state.text + part.payload.text
         tokens = self._counter.count(state.text)
-        if state.said + tokens <= limit:
+        if state.settled + tokens <= limit:
             if len(state.text) > _SETTLED:
-                state.said, state.text = state.said + tokens, ""
+                state.settled, state.text = state.settled + tokens, ""
             return part
         if self.output_strategy == "abort":
             args.abort(f"the answer is longer than {limit} tokens", metadata={"output_limit": limit})
         state.cut = True
-        text, room = part.payload.text, limit - state.said
+        text, room = part.payload.text, limit - state.settled
         ends = range(len(text) + 1)
         fits = text[: bisect_right(ends, room, key=lambda end: self._counter.count(before + text[:end])) - 1]
         return replace(part, payload=replace(part.payload, text=fits)) if fits else DROP

@@ -72,14 +72,14 @@ class RedactingStream:
         self._look, self._replace = look, replace
         self._tools = tools
         self._tool_names = tool_names
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, str] = {}  # ids of tool calls: given, or new, to the id to show
         self._whole = Redactor(look, replace)
-        self._of: object = None
+        self._attempt: object = None
         self._begin_step()
 
     def _begin_step(self) -> None:
-        self._text = _Running(TextDelta, self._look, self._replace)
-        self._reasoning = _Running(ReasoningDelta, self._look, self._replace)
+        self._text = _RunningText(TextDelta, self._look, self._replace)
+        self._reasoning = _RunningText(ReasoningDelta, self._look, self._replace)
 
     # -- complete values
 
@@ -147,8 +147,8 @@ class RedactingStream:
                     continue
                 case "tool_call_id" | "call_id":
                     if value not in self._ids:  # two calls must not get the same id
-                        own = value if self.redact(value) == value else new_id("call")
-                        self._ids[value] = self._ids[own] = own
+                        call_id = value if self.redact(value) == value else new_id("call")
+                        self._ids[value] = self._ids[call_id] = call_id
                     redacted = self._ids[value]
                 case "tool_name" | "name":
                     if value not in self._tool_names() and (redacted := self.redact(value)) != value:
@@ -166,16 +166,16 @@ class RedactingStream:
 
     # -- the stream
 
-    def feed(self, chunk: Chunk, of: object = None) -> Sequence[Chunk]:
+    def feed(self, chunk: Chunk, attempt: object = None) -> Sequence[Chunk]:
         """Return the chunks that may be sent now that ``chunk`` has arrived.
 
         Args:
             chunk: The next chunk.
-            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, held chunks of
-                the previous attempt are discarded.
+            attempt: Identifies the attempt, as ``stream_parts`` of a hook does. When another begins, held chunks of the
+                previous attempt are discarded.
         """
-        if of is not self._of:
-            self._of = of
+        if attempt is not self._attempt:
+            self._attempt = attempt
             self._text.buffer.discard()
             self._reasoning.buffer.discard()
         if isinstance(chunk, TextDelta):  # nearly all chunks
@@ -239,7 +239,7 @@ class RedactingStream:
         return chunk if payload is chunk.payload else replace(cast(Any, chunk), payload=payload)
 
 
-class _Running:
+class _RunningText:
     """Redacts the text, or the reasoning, of one step.
 
     Attributes:

@@ -8,7 +8,13 @@ from typing import Any
 from diarist.checks import positive
 from diarist.exceptions import ConfigError
 from diarist.message_list import SystemMessage
-from diarist.processors.base import InputStepHookResult, InputStepResult, ProcessInputStepArgs, Processor, returned
+from diarist.processors.base import (
+    InputStepHookResult,
+    InputStepResult,
+    ProcessInputStepArgs,
+    Processor,
+    call_sync_or_async,
+)
 
 StepFunction = Callable[[ProcessInputStepArgs[Any]], InputStepHookResult | Awaitable[InputStepHookResult]]
 
@@ -37,7 +43,7 @@ class PrepareStep(Processor[Any]):
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
         """Return the function's result."""
-        return await returned(self._fn, args)
+        return await call_sync_or_async(self._fn, args)
 
 
 _LAST_STEP = (

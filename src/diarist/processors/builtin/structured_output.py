@@ -16,7 +16,7 @@ from diarist.models.base import Model
 from diarist.models.output_type import OutputType
 from diarist.models.resolve import resolve
 from diarist.processors.base import ProcessInputStepArgs, Processor, ProcessOutputResultArgs
-from diarist.processors.guardrails.classifier import answer_of, joined, said
+from diarist.processors.guardrails.classifier import answer_of, joined, prompt_message
 
 logger = logging.getLogger("diarist")
 
@@ -117,7 +117,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         """Return JSON that matches the type. Raises InputError if no attempt does."""
         schema = self._type.schema
         instructions = joined(_TASK, self.instructions, f"Schema:\n{_json(schema.schema)}")
-        task = [said("system", instructions), said("user", f"<text>\n{text}\n</text>")]
+        task = [prompt_message("system", instructions), prompt_message("user", f"<text>\n{text}\n</text>")]
         for attempt in count():
             answer = await answer_of(model, [*task], schema, doing="convert")
             try:
@@ -125,7 +125,10 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
             except InputError as error:
                 if attempt >= self.max_retries:
                     raise
-                task[2:] = [said("assistant", answer or "{}"), said("user", f"That does not fit: {error}")]
+                task[2:] = [
+                    prompt_message("assistant", answer or "{}"),
+                    prompt_message("user", f"That does not fit: {error}"),
+                ]
 
 
 def _json(value: Json) -> str:

@@ -16,7 +16,7 @@ from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, open_stream
 from diarist.models.resolve import resolve
-from diarist.processors.base import returned
+from diarist.processors.base import call_sync_or_async
 from diarist.run_context import count_usage
 from diarist.tracing import span
 
@@ -32,7 +32,7 @@ def joined(*parts: str) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
-def said(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
+def prompt_message(role: Literal["system", "user", "assistant"], text: str) -> PromptMessage:
     """Return a message with one text."""
     return PromptMessage(role=role, parts=[TextPart(text=text)])
 
@@ -77,7 +77,7 @@ class AsksModel:
             ModelError: The call failed, or the answer has no JSON object.
         """
         quoted = orjson.dumps(text.encode("utf-8", "replace").decode()).decode().replace("<", "\\u003c")
-        messages = [said("system", task), said("user", f"<text>\n{quoted}\n</text>")]
+        messages = [prompt_message("system", task), prompt_message("user", f"<text>\n{quoted}\n</text>")]
         answer = await answer_of(self.model, messages, output, doing="judge")
         start, end = answer.find("{"), answer.rfind("}")
         try:
@@ -221,7 +221,7 @@ def _object(properties: dict[str, Json]) -> dict[str, Json]:
 
 async def verdict_of(classify: Classify, text: str) -> Verdict:
     """Return a classifier's verdict. Raises the classifier's errors; TypeError or ValueError for an invalid result."""
-    return as_verdict(await returned(classify, text))
+    return as_verdict(await call_sync_or_async(classify, text))
 
 
 def make_classifier(

@@ -47,15 +47,19 @@ def _types_of(guard: type[Guard]) -> dict[str, Any]:
 class Guard(Processor[Any], ABC):
     """A guardrail; its fields are its options. Options of type bool, str and Literal are checked by their type.
 
+    The bases: ``InputGuard`` judges whole messages, ``StreamGuard`` also spans of the output, and ``RedactingGuard``
+    (in ``redacting_guard``) replaces single matches.
+
     Attributes:
         data_type: Type of the data chunk that ``warn`` sends.
-        asks: The model or function that judges texts. A model that the guard created is closed with it.
+        helper: The model or function that judges, searches or translates texts; None if there is none. A model that the
+            guard created is closed with it.
     """
 
     data_type: ClassVar[str]
     last_message_only = False
     strategy: Any
-    asks: Any = field(default=None, init=False)
+    helper: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -68,8 +72,8 @@ class Guard(Processor[Any], ABC):
                 one_of(name, option, getattr(self, option), get_args(kind))
 
     async def close(self) -> None:
-        if isinstance(self.asks, AsksModel):
-            await self.asks.close()
+        if isinstance(self.helper, AsksModel):
+            await self.helper.close()
 
     async def attempt(self, work: Awaitable[T], otherwise: T) -> T:
         """Await a classifier. If it fails, block the text; with ``on_error="continue"``, return ``otherwise``.
@@ -90,12 +94,12 @@ class Guard(Processor[Any], ABC):
             reason = f"the text could not be judged: {kind}"
             raise ProcessorAbort(reason, processor_id=self.id, metadata={"error": kind}) from error
 
-    def objects(
+    def apply_strategy(
         self, args: ProcessorArgs[Any], where: Where, reason: str, metadata: dict[str, Json], *, again: bool = False
     ) -> bool:
-        """Block or warn because of a text, as the strategy says; return True if the text has to be changed instead.
+        """Block or warn because of a text. Returns True if the strategy is to change the text instead.
 
-        ``again``: the same was reported before. Raises ProcessorAbort with ``block``.
+        ``again``: the same was reported before, so there is no second warning. Raises ProcessorAbort with ``block``.
         """
         if self.strategy == "block":
             args.abort(reason, metadata=metadata)
@@ -164,7 +168,7 @@ class InputGuard(Guard):
         """Return the objection to a text, or None. Raises the classifier's errors."""
 
     async def judge(
-        self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "", or_as: str = ""
+        self, args: ProcessorArgs[Any], text: str, where: Where, *, before: str = "", other_form: str = ""
     ) -> Finding | None:
         """Return the finding for a text that has to be changed; None if the text passes.
 
@@ -173,16 +177,17 @@ class InputGuard(Guard):
             text: The text.
             where: Place of the text, for messages and logs.
             before: Context that is judged together with the text.
-            or_as: Another form of the text, which must pass as well.
+            other_form: Another form of the text, which must pass as well.
 
         Raises:
             ProcessorAbort: The text blocks the run, or could not be judged.
         """
         finding = await self.attempt(self.examine(before + text), None) if text.strip() else None
-        if finding is None and or_as.strip():
-            finding = await self.attempt(self.examine(or_as), None)
-        is_changed = finding is not None and self.objects(args, where, finding.reason, finding.metadata)
-        return finding if is_changed else None
+        if finding is None and other_form.strip():
+            finding = await self.attempt(self.examine(other_form), None)
+        if finding is None or not self.apply_strategy(args, where, finding.reason, finding.metadata):
+            return None
+        return finding
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Judge the new messages.
@@ -196,7 +201,7 @@ class InputGuard(Guard):
             # Some models get the text parts as one text; others get each part on its own line.
             texts = [part.text for part in message.parts if isinstance(part, TextPart)]
             in_lines = "\n".join(texts) if len(texts) > 1 else ""
-            finding = await self.judge(args, message.text, "input", or_as=in_lines)
+            finding = await self.judge(args, message.text, "input", other_form=in_lines)
             if finding is None:
                 continue
             last = finding
@@ -263,7 +268,7 @@ Delta = TextDelta | ReasoningDelta
 _END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[”’」』）]*\s*|\n+")
 """The end of a sentence or line, with the space after it."""
 
-_STRETCH = 4
+_LONGEST_SPAN = 4
 """Longest span without a sentence end, as a multiple of ``span_chars``."""
 
 
@@ -285,25 +290,25 @@ class HeldOutput:
     """
 
     def __init__(self, span_chars: int | None, *, window: int = 0, reasoning: bool = True) -> None:
-        self._least = span_chars
+        self._span_chars = span_chars
         self._kinds = (TextDelta, ReasoningDelta) if reasoning else (TextDelta,)
-        self._of: object = None
+        self._attempt: object = None
         self._text = ""
         self._last: Delta | None = None  # the delta that came last; None after another chunk
         self._changed: set[type[Chunk]] = set()  # kinds of delta with a change since their block began
         self.passed: deque[str] = deque(maxlen=window)
 
-    async def feed(self, part: Chunk, of: object, change: Callable[[str], Awaitable[str]]) -> list[Chunk]:
+    async def feed(self, part: Chunk, attempt: object, change: Callable[[str], Awaitable[str]]) -> list[Chunk]:
         """Return the chunks to send now that ``part`` has arrived.
 
         Args:
             part: The next chunk.
-            of: Identifies the attempt, as ``stream_parts`` of a hook does. When another attempt begins, held chunks of
-                the previous attempt are discarded.
+            attempt: Identifies the attempt, as ``stream_parts`` of a hook does. When another begins, held chunks of the
+                previous attempt are discarded.
             change: Returns the replacement of a span.
         """
-        if self._of is not of:
-            self._of, self._text, self._last = of, "", None
+        if self._attempt is not attempt:
+            self._attempt, self._text, self._last = attempt, "", None
             self.passed.clear()
             self._changed.clear()
         if isinstance(part, DataChunk):
@@ -342,10 +347,11 @@ class HeldOutput:
             yield _with_text(delta, text)
 
     def _end(self, text: str) -> int | None:
-        least = self._least
+        """Return the length of the first span in a text; None if more text has to arrive."""
+        least = self._span_chars
         if least is None or len(text) < least:
             return None
-        most = least * _STRETCH
+        most = least * _LONGEST_SPAN
         for match in _END.finditer(text):
             # At the end of the text received so far, dots, quotes and spaces may still follow.
             if least <= match.end() <= most and match.end() < len(text):

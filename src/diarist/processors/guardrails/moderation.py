@@ -81,7 +81,7 @@ class ModerationProcessor(StreamGuard):
         name = "ModerationProcessor"
         share(name, "threshold", self.threshold)
         described = describe(name, self.categories, CATEGORIES)
-        self.asks = make_classifier(
+        self.helper = make_classifier(
             name,
             self.model,
             self.classifier,
@@ -89,13 +89,13 @@ class ModerationProcessor(StreamGuard):
             task=load_prompt("moderation"),
             instructions=self.instructions,
         )
-        if self.asks is None:
+        if self.helper is None:
             raise ConfigError(f"{name}: give model (an id or a Model) or classifier (a function)")
         self._only = None if self.categories is None else {*described, FLAGGED}
 
     async def examine(self, text: str) -> Finding | None:
         """Return the categories over the threshold, if any."""
-        verdict = await verdict_of(self.asks, text)
+        verdict = await verdict_of(self.helper, text)
         if self._only is not None:
             verdict = verdict.of(self._only)
         return flagged("the text was flagged", verdict, self.threshold)

@@ -18,7 +18,7 @@ from diarist.checks import function, share, text_list
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message
 from diarist.models.base import Model
-from diarist.processors.base import ProcessInputArgs, ProcessorArgs, returned
+from diarist.processors.base import ProcessInputArgs, ProcessorArgs, call_sync_or_async
 from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
 from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
@@ -116,9 +116,9 @@ class PIIDetector(RedactingGuard):
             raise ConfigError(f"{name}: salt must be a text or bytes, not {type(self.salt).__name__}")
         salt = secrets.token_bytes(16) if self.salt is None else self.salt
         self._salt = salt.encode() if isinstance(salt, str) else salt
-        self.asks = self.detector
+        self.helper = self.detector
         if self.model is not None:
-            self.asks = ModelDetector(self.model, others or PERSONAL, self.instructions)
+            self.helper = ModelDetector(self.model, others or PERSONAL, self.instructions)
         super().__post_init__()
         self._patterns = PIIPatterns([kind for kind in wanted if kind in DETECTION_TYPES])
 
@@ -160,7 +160,7 @@ class PIIDetector(RedactingGuard):
         return Redactor(look, replace).redact_pieces(texts)
 
     async def _detected(self, text: str) -> list[Detection]:
-        items = list(cast(Iterable[Any], await returned(self.asks, text)))
+        items = list(cast(Iterable[Any], await call_sync_or_async(self.helper, text)))
         if bad := [item for item in items if not isinstance(item, Detection)]:
             raise TypeError(f"a detector returns Detection objects, not {bad[0]!r:.100}")
         sure = [item for item in cast(list[Detection], items) if item.text.strip() and item.score >= self.threshold]

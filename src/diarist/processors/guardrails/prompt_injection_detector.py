@@ -92,7 +92,11 @@ def plain(text: str) -> str:
 
     Unicode tags (invisible characters that encode ASCII) are turned into ASCII.
     """
-    visible = _TAGS.sub(lambda match: f" {''.join(chr(ord(char) - 0xE0000) for char in match[0])} ", text)
+
+    def as_ascii(tags: re.Match[str]) -> str:
+        return f" {''.join(chr(ord(char) - 0xE0000) for char in tags[0])} "
+
+    visible = _TAGS.sub(as_ascii, text)
     folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", visible)).casefold()
     return re.sub(r"[^\S\n]+", " ", folded)
 
@@ -151,7 +155,7 @@ class PromptInjectionDetector(InputGuard):
         name = "PromptInjectionDetector"
         share(name, "threshold", self.threshold)
         self._types = describe(name, self.detection_types, DETECTION_TYPES, option="detection_types")
-        self.asks = make_classifier(
+        self.helper = make_classifier(
             name,
             self.model,
             self.classifier,
@@ -160,7 +164,7 @@ class PromptInjectionDetector(InputGuard):
             instructions=self.instructions,
             answer_text=self.strategy == "rewrite",
         )
-        if self.asks is None and (unknown := self._types.keys() - DETECTION_TYPES.keys()):
+        if self.helper is None and (unknown := self._types.keys() - DETECTION_TYPES.keys()):
             raise ConfigError(
                 f"{name}: no pattern detects {', '.join(sorted(unknown))}; give a model or classifier that does, or "
                 f"choose from {', '.join(DETECTION_TYPES)}"
@@ -169,15 +173,17 @@ class PromptInjectionDetector(InputGuard):
     async def examine(self, text: str) -> Finding | None:
         """Return the types over the threshold: those of the patterns, or if there are none, of the classifier."""
         verdict = self._by_patterns(text)
-        if self.asks is not None and not verdict.over(self.threshold):
-            judged = await verdict_of(self.asks, text)
+        if self.helper is not None and not verdict.over(self.threshold):
+            judged = await verdict_of(self.helper, text)
             known = judged.of((*self._types, FLAGGED)).scores
             verdict = replace(judged, scores={**verdict.scores, **known})
         finding = flagged("the text tries to take control", verdict, self.threshold)
         if finding is None or self.strategy != "rewrite":
             return finding
-        sentences = (match[0] for match in _SENTENCE.finditer(text) if match[0])
-        rewritten = verdict.text or "".join(sentence for sentence in sentences if not score(sentence)).strip()
+        rewritten = verdict.text
+        if not rewritten:
+            sentences = [match[0] for match in _SENTENCE.finditer(text)]
+            rewritten = "".join(sentence for sentence in sentences if sentence and not score(sentence)).strip()
         clean = bool(rewritten) and rewritten != text and not self._by_patterns(rewritten).over(self.threshold)
         return replace(finding, text=rewritten if clean else None)
 

@@ -68,7 +68,7 @@ class RedactingGuard(Guard):
         super().__post_init__()
         check_span(type(self).__name__, self.span_chars)
         self.on_output = True
-        if self.asks is not None:
+        if self.helper is not None:
             self.process_output_stream = self._rewritten_stream  # async; without a classifier, the plain hook is faster
 
     @abstractmethod
@@ -105,7 +105,7 @@ class RedactingGuard(Guard):
         changed: dict[str, Message | None] = {}
         for message in self.new_messages(args):
             redacted = message
-            if self.asks is not None:
+            if self.helper is not None:
                 texts = [part.text for part in message.parts if isinstance(part, TextPart)]
                 rewritten = await self.rewrite(args, texts, "input")
                 if rewritten != texts:
@@ -144,7 +144,7 @@ class RedactingGuard(Guard):
         call, state = args.call, args.state
         state.found.clear()
         result = call.result
-        if self.asks is not None and isinstance(result, str):
+        if self.helper is not None and isinstance(result, str):
             (result,) = await self.rewrite(args, [result], "tool-result")
         result = self.stream(args, "tool-result").redact_json(result)
         if result == call.result:
@@ -167,7 +167,9 @@ class RedactingGuard(Guard):
         state.found.add(label)
         again = (where, label) in state.reported
         state.reported.add((where, label))
-        if not self.objects(args, where, f"the {where} contains {label}", self.metadata(label, score), again=again):
+        if not self.apply_strategy(
+            args, where, f"the {where} contains {label}", self.metadata(label, score), again=again
+        ):
             return matched
         return "" if self.strategy == "filter" else self.replaced(matched, label)
 

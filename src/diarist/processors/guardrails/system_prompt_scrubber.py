@@ -168,7 +168,7 @@ class SystemPromptScrubber(RedactingGuard):
                 )
         custom_patterns = text_list(name, "custom_patterns", self.custom_patterns)
         whole(name, "min_words", self.min_words, least=2)
-        self.asks = make_classifier(
+        self.helper = make_classifier(
             name,
             self.model,
             self.classifier,
@@ -208,7 +208,7 @@ class SystemPromptScrubber(RedactingGuard):
         text = "".join(texts)
         if not text.strip():
             return [text]
-        verdict = await self.attempt(verdict_of(self.asks, text), Verdict())
+        verdict = await self.attempt(verdict_of(self.helper, text), Verdict())
         over = verdict.over(self.threshold)
         if not over:
             return [text]

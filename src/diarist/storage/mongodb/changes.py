@@ -71,16 +71,17 @@ def superseded(doc: Document) -> Document:
     return {"epoch": doc["epoch"], "parent": {"$gte": 0}}
 
 
-def moves(db: Db, doc: Document, end: int) -> tuple[bool, Document, list[str]]:
-    """Return whether there is such a message, the moves that make it the last one of the active branch, and the ids of
-    the messages that they supersede."""
+def moves(db: Db, doc: Document, end: int) -> tuple[Document, list[str]] | None:
+    """Return the moves that make a message the last one of the active branch, and the ids of the messages that they
+    supersede; None if there is no such message. ``end``: its ``seq``; with 0 no message stays active."""
     tree = {row["seq"]: row["parent"] for row in db[MESSAGES].find(superseded(doc), {"seq": 1, "parent": 1})}
     fork, path = path_to(tree, end)
     rows = list(db[MESSAGES].find(visible(doc), {"seq": 1, "id": 1}).sort("seq", 1))
     seqs = [row["seq"] for row in rows]
     supersede = [[seq, before] for before, seq in zip([0, *seqs], seqs, strict=False) if seq > fork]
-    found = bool(path) or not end or end in seqs
-    return found, {"supersede": supersede, "activate": path}, [row["id"] for row in rows if row["seq"] > fork]
+    if end and not path and end not in seqs:
+        return None
+    return {"supersede": supersede, "activate": path}, [row["id"] for row in rows if row["seq"] > fork]
 
 
 def end_of_branch(db: Db, doc: Document) -> int:
@@ -104,5 +105,5 @@ def restored_branch(db: Db, run: Run, state: RunState) -> Document | None:
     own: Document = {"epoch": doc["epoch"], "run": run.id, **kept_of({**doc["live"], "state": state})}
     if state == "committed" or (state == "interrupted" and db[MESSAGES].find_one(own) is not None):
         return None
-    found, moved, _ = moves(db, doc, doc["live"]["earlier"])
-    return moved if found else None
+    back = moves(db, doc, doc["live"]["earlier"])
+    return None if back is None else back[0]

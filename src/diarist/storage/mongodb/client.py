@@ -70,7 +70,7 @@ class Server:
         self.name = (parsed or {}).get("database") or database
         hosts = [f"{host}:{port}" for host, port in (parsed or {}).get("nodelist", [])]
         self.location = f"mongodb://{','.join(hosts) or url.rpartition('@')[2].split('/')[0]}/{self.name}"
-        self._open: _Open | None = None
+        self._open: _Client | None = None
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -79,7 +79,7 @@ class Server:
             with self._lock:
                 opened = self._open
                 if opened is None or opened.pid != os.getpid():
-                    self._open = opened = _Open(self._url, self.name, self._timeout)
+                    self._open = opened = _Client(self._url, self.name, self._timeout)
                     weakref.finalize(self, opened.close, wait=False)
             try:
                 future = opened.threads.submit(self._ready, opened, work, *args, **kwargs)
@@ -95,7 +95,7 @@ class Server:
         if opened is not None:
             await asyncio.to_thread(opened.close)
 
-    def _ready(self, opened: _Open, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def _ready(self, opened: _Client, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         doing = work.__name__.strip("_").replace("_", " ")
         try:
             with opened.preparing:
@@ -111,7 +111,7 @@ class Server:
             raise StorageError(f"cannot {doing} in {self.location}: {_explained(error)}") from error
 
 
-class _Open:
+class _Client:
     """One process's client and its threads. Holds no reference to its owner, so that it can be garbage-collected."""
 
     def __init__(self, url: str, name: str, timeout: float) -> None:

@@ -123,9 +123,10 @@ def set_branch(db: Db, run: Run, end: int, *, logs: Sequence[tuple[ObservationLo
     """Save the logs first, then move the messages. If another process saves a log in between, raise ConflictError: the
     caller repeats the call, which then finds the messages at their places."""
     doc = _thread_of(db, run)
-    found, moved, gone = moves(db, doc, end)
-    if not found:
+    found = moves(db, doc, end)
+    if found is None:
         raise NotFoundError(f"thread {run.thread_id!r} has no message with the number {end}")
+    moved, gone = found
     _require_versions(db, [read for read, _ in logs])
     saved = [save_log(db, log, read.version, (), is_stored) if log is not read else read for read, log in logs]
     if moved["supersede"] or moved["activate"]:

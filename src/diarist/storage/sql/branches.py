@@ -31,7 +31,8 @@ async def end_of_branch(connection: Connection, thread_id: str) -> int:
 async def move_branch(connection: Connection, thread_id: str, end: int) -> list[str]:
     """Make a message the last one of the active branch; return the ids of the messages that became superseded. The
     thread must be locked. Raises NotFoundError."""
-    fork, path = path_to(dict([(row[0], row[1]) for row in await connection.fetch(_PARENTS, thread=thread_id)]), end)
+    parents = {seq: parent for seq, parent in await connection.fetch(_PARENTS, thread=thread_id)}
+    fork, path = path_to(parents, end)
     place = "thread_id = :thread AND seq = :seq"
     active = await connection.value(f"SELECT 1 FROM diarist_messages WHERE {place}", thread=thread_id, seq=end)
     if not path and end and not active:

@@ -59,12 +59,14 @@ async def append_messages(
 ) -> list[int]:
     """Append messages and events. ``commits``: end the run as well, as committed."""
     # Raise the counter first: this locks the thread's row, so no other transaction can end the run before the insert.
-    last = await connection.value(
-        _TAKE_NUMBERS_AT_END if commits else _TAKE_NUMBERS, thread=run.thread_id, count=len(rows)
-    )
+    take_numbers = _TAKE_NUMBERS_AT_END if commits else _TAKE_NUMBERS
+    last = await connection.value(take_numbers, thread=run.thread_id, count=len(rows))
     if last is None:
         raise lost_run(run, await get_run(connection, run.id))
-    await (commit_run if commits else require_live)(connection, run)
+    if commits:
+        await commit_run(connection, run)
+    else:
+        await require_live(connection, run)
     numbers = list(range(last - len(rows) + 1, last + 1))
     values = [row._asdict() | {"seq": seq, "thread_id": run.thread_id} for seq, row in zip(numbers, rows, strict=True)]
     try:

@@ -102,8 +102,10 @@ class Erasure:
         gone = self._gone.get(source.thread_id, Coverage((), ""))
         pieces: list[Source] = []
         for after, before in gone.holes(source.last_seq + 1):
-            first, last = max(after + 1, source.first_seq), source.last_seq if before is None else before - 1
-            pieces += [replace(source, first_seq=first, last_seq=last)] if first <= last else []
+            first = max(after + 1, source.first_seq)
+            last = source.last_seq if before is None else before - 1
+            if first <= last:
+                pieces.append(replace(source, first_seq=first, last_seq=last))
         return pieces
 
     @cached_property

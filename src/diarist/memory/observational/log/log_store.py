@@ -135,7 +135,7 @@ class LogStore:
         read: Callable[[], Awaitable[ObservationLog]],
         change: Callable[[ObservationLog], ObservationLog],
         *,
-        check: Callable[[], Awaitable[None]] | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
         rows: Sequence[RowRef] = (),
     ) -> ObservationLog:
         """Read, change and save the log; retry if another process saved it in between.
@@ -143,7 +143,8 @@ class LogStore:
         Args:
             read: Returns the log as it is stored; it may raise to give up.
             change: A transition; it may raise to give up. Nothing is saved if it returns its argument.
-            check: Awaited after each read, before the change; it may raise to give up.
+            prepare: Awaited after each read, before the change, such as to clean earlier generations; it may raise to
+                give up.
             rows: Rows that must still be in the storage when the log is saved.
 
         Returns:
@@ -157,8 +158,8 @@ class LogStore:
         while True:
             attempt += 1
             log = await read()
-            if check is not None:
-                await check()
+            if prepare is not None:
+                await prepare()
             changed = change(log)
             if changed is log:
                 return log
@@ -175,7 +176,7 @@ class LogStore:
         """Remove the entries for which ``gone`` returns True from all earlier generations.
 
         Entries that were buffered or belonged to a live run when their generation ended are removed too. Pass a call of
-        this method as ``check`` to the ``update`` that removes the same entries from the log: if a new generation
+        this method as ``prepare`` to the ``update`` that removes the same entries from the log: if a new generation
         begins before the save, the save fails, and ``update`` repeats this call and the change.
         """
         await self.rewrite_history(

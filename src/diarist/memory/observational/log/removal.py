@@ -188,7 +188,7 @@ async def _clean(
         erased = erase(now, past, erasure)
         return without_stones(erased, set(erasure.stones).difference(now.tombstones)) if stays else erased
 
-    after = await logs.update(lambda: logs.reread(log), mark, check=read_past, rows=rows)
+    after = await logs.update(lambda: logs.reread(log), mark, prepare=read_past, rows=rows)
     history = await logs.rewrite_history(log.key, lambda old: erase_past(old, erasure))
     reached = [e for old in (*history, before) for e in old.every_entry if erasure.reaches(e)]
     known = {entry.id for entry in before.entries}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from diarist.byte_cache import cached
 from diarist.memory.memory_note import ALWAYS_TRUE, BORN, ERASURES, MONTHS, NoteItem, compose, date_item, iso_date
+from diarist.memory.observational.prompt.tails import Tail
 from diarist.memory.observational.roles.transcript import in_zone, name_pause
 from diarist.messages import Json, SentBlock
 from diarist.storage.records import ObservationLog
@@ -27,18 +27,6 @@ _MEANING = re.compile(
     r"(?P<iso>\d{4}-\d{2}-\d{2})|(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?P<month>[A-Z][a-z]+)\s+(?P<year>\d{4})|"
     r"(?P<month2>[A-Z][a-z]+)\s+(?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year2>\d{4}))\)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The newest messages of another thread that the diary does not cover yet. ``label`` names the thread."""
-
-    label: str
-    lines: list[str]
-
-    @property
-    def heading(self) -> str:
-        return f"Said in another conversation with the same user ({self.label}), which is not this one:"
 
 
 def compose_diary_note(

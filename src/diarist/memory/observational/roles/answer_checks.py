@@ -116,10 +116,12 @@ def cut_to_reach(
     lines = text.splitlines()
     cites = [sorted(number - 1 for number in cited.get(line, ()) if number - 1 in messages) for line in lines]
     spans = [(places[0], places[-1]) for places in cites if places]
-    reached = _way(spans)[-1][0]
+    reached = _steady_progress(spans)[-1][0]
     alike = _alike([line for line in lines if not line.startswith("Date:")], messages)
     if len(alike) > _ENOUGH * len(lines):  # notes in another language share few words
-        reached = min(reached, _way([(place, place) for place in alike])[-2:][0][0])  # one similar line is an accident
+        steps = _steady_progress([(place, place) for place in alike])
+        last = steps[-2] if len(steps) > 1 else steps[0]  # the very last similar line may be an accident
+        reached = min(reached, last[0])
     before, end = -1, whole(reached)
     while before != end:
         # A dropped line may also cover messages before the end; their notes would be lost, so the end moves back.
@@ -135,8 +137,8 @@ def cut_to_reach(
     return "\n".join(kept), end
 
 
-def _way(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest increasing sequence of spans, from the beginning to the first long jump."""
+def _steady_progress(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest increasing sequence of spans, from (0, 0) to the first long jump."""
     ways: list[list[tuple[int, int]]] = [[(0, 0)]]  # for each length, the one that ends earliest
     for span in spans:
         length = bisect_right(ways, span[0], key=lambda way: way[-1][0])

@@ -21,8 +21,8 @@ class RoleError(DiaristError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reflected:
-    """The text that replaces some entries.
+class RoleAnswer:
+    """The result of an Observer or a Reflector.
 
     Attributes:
         text: Dated lines, in the format of the diary.
@@ -46,8 +46,13 @@ class Reflected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed(Reflected):
-    """The result of observing some messages; it also has the fields of ``Reflected``.
+class Reflected(RoleAnswer):
+    """The result of a Reflector: the text that replaces some entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed(RoleAnswer):
+    """The result of an Observer: notes of some messages.
 
     Attributes:
         thread_title: A new title for the thread; None if none was requested, or the title stays.

@@ -28,8 +28,10 @@ MAX_OUTPUT_TOKENS = 100_000
 RoleModel = Model | Sequence[ModelEntry] | Callable[[int], Sequence[ModelEntry]]
 """A model, a list of models to try one after the other, or a function from input tokens to such a list."""
 
-_FITS, _SAYS_SOMETHING = 0.75, 200
-
+_FITS = 0.75
+"""Share of the tokens of a cut answer to ask for next time."""
+_SAYS_SOMETHING = 200
+"""Tokens. A cut answer with fewer has hardly any text."""
 _NEARLY_ALL = 0.7
 """Longer answers, as a share of the messages, have nearly ended: stopping them saves nothing."""
 _CANNOT = (500, 501)
@@ -157,32 +159,40 @@ class Caller:
 
 
 async def _read(model: Model, request: ModelRequest, spent: Spent, source: str) -> ModelReply:
-    text, checked, broken_off, at_limit = "", 0, False, False
-    compared, copied = len(source) < LEAST_SOURCE, False
+    """Read one answer, and stop it early if it is a loop or copies ``source``."""
+    text = ""
+    checked = 0  # length of the text that was checked for loops
+    is_compared = len(source) < LEAST_SOURCE  # compare once with the source, if it is long enough
+    is_looping = is_copied = is_at_limit = False
     usage: Usage | None = None
     async with open_stream(model, request) as stream:
         async for chunk in stream:
             if isinstance(chunk, ModelFinish):
                 usage = chunk.payload.usage
-                at_limit = chunk.payload.reason == "length"
+                is_at_limit = chunk.payload.reason == "length"
                 if chunk.payload.reason == "content-filter":  # the text so far may end anywhere
                     raise ContentFilterError(f"{model.id} withheld the rest of its answer")
             elif isinstance(chunk, TextDelta):
                 text += chunk.payload.text
                 if len(text) - checked >= MIN_LENGTH:
                     checked = len(text)
-                    broken_off = is_degenerate(text[-2 * MIN_LENGTH :])
-                if not compared and len(text) > len(source) / 2:
-                    compared = True
+                    is_looping = is_degenerate(text[-2 * MIN_LENGTH :])
+                if not is_compared and len(text) > len(source) / 2:
+                    is_compared = True
                     notes, _ = take_citations(parse_notes(text, cut=True).text)
-                    copied = len(text) < _NEARLY_ALL * len(source) and is_copy(notes, source)
-            if broken_off or copied:  # a loop would go on to the output limit; all of the answer is billed
+                    is_copied = len(text) < _NEARLY_ALL * len(source) and is_copy(notes, source)
+            if is_looping or is_copied:  # a loop would go on to the output limit; all of the answer is billed
                 break
     if usage is None:  # the provider sends no usage for a stopped stream
         count = default_counter().count
         usage = Usage(input_tokens=count(request.text), output_tokens=count(text))
     spent.usage += usage
-    if at_limit:
+    if is_at_limit:
         spent.warnings.append("the model stopped at its output limit")
-    looping, cut = broken_off or is_degenerate(text), at_limit or broken_off or copied
-    return ModelReply(text=text, model=model.id, looping=looping, cut=cut, copied=copied)
+    return ModelReply(
+        text=text,
+        model=model.id,
+        looping=is_looping or is_degenerate(text),
+        cut=is_at_limit or is_looping or is_copied,
+        copied=is_copied,
+    )

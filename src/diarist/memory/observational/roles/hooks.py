@@ -58,18 +58,25 @@ class HookedObserver:
         seen = {message.id for message in shown}
         noted = next((n for n, message in enumerate(messages) if message.id in observed.unnoted), len(messages))
         if withheld := [message for message in messages[:noted] if message.id not in seen]:
-            note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
-            heading = date_heading(local_time(withheld[-1], self._zone))
-            headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
-            added = [note] if headings[-1:] == [heading] else [heading, note]
-            citations = (*observed.citations, *[()] * len(added)) if observed.citations else ()
-            text = "\n".join(filter(None, [observed.text, *added]))
-            observed = replace(observed, text=text, citations=citations)
+            observed = self._with_withheld(observed, withheld)
         if self._hooks.after_observation is not None:
             observed = await _run("after_observation", self._hooks.after_observation, observed)
             if len(observed.citations) != len(observed.text.splitlines()):
                 observed = replace(observed, citations=())  # the hook added or removed lines
         return observed
+
+    def _with_withheld(self, observed: Observed, withheld: Sequence[Message]) -> Observed:
+        """Add a line with the number of withheld messages, under the date of the last one."""
+        note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
+        heading = date_heading(local_time(withheld[-1], self._zone))
+        headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
+        added = [note] if headings and headings[-1] == heading else [heading, note]
+        no_citations = [()] * len(added)
+        return replace(
+            observed,
+            text="\n".join(filter(None, [observed.text, *added])),
+            citations=(*observed.citations, *no_citations) if observed.citations else (),
+        )
 
 
 class HookedReflector:

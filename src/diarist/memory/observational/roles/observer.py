@@ -1,4 +1,10 @@
-"""The Observer: turn messages into dated notes with a model."""
+"""The Observer: turn messages into dated notes with a model.
+
+Three methods, each calling the next, deal with answers that cannot be used. ``observe`` sends fewer messages if the
+model refuses them. ``_note`` sends fewer if the answer is cut off or copies them. ``_ask`` asks again, partly with
+another prompt, if an answer loops, repeats earlier notes, is cut off or is a copy. A ``portion`` is the messages of one
+call, the first of those that are due.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +96,8 @@ class ModelObserver:
         self._instructions = compose_instructions("observer", options.instruction, config.language, *asked)
         self._working_updates = working_updates
         self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
-        self._searched = ("", inf)  # of the last search for a refused message: the first message, and how many to send
+        # After refusals, until the refused message is found: the id of the first message, and how many to send from it.
+        self._searched = ("", inf)
         self._only_copies = False  # the last messages were noted by rules, since the model copied them in each try
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
@@ -108,25 +115,29 @@ class ModelObserver:
         """
         messages = [message for section in by_thread(messages).values() for _, message in section]
         first, count = self._searched
-        part = messages[: _at_most(messages, min(self._reach, count) if messages[0].id == first else self._reach)]
-        spent, refusals, shown, tested = Spent(), 0, earlier, False
+        most = min(self._reach, count) if messages[0].id == first else self._reach
+        portion = messages[: _at_most(messages, most)]
+        spent, shown = Spent(), earlier
+        is_model_checked = False  # whether it accepts a harmless message
+        refusals = 0  # of a single unit
         while True:
             try:
-                observed, noted = await self._note(part, shown, spent)
+                observed, noted = await self._note(portion, shown, spent)
                 break
             except _REFUSALS as error:
-                if not tested:
-                    tested, shown = True, await self._accepted(part[0], earlier, spent)
+                if not is_model_checked:
+                    is_model_checked = True
+                    shown = await self._accepted(portion[0], earlier, spent)
                     if len(shown) < len(earlier):
                         continue
-                half = part[: _at_most(part, len(part) // 2)]
-                refusals = refusals + 1 if len(half) == len(part) else 0
+                half = portion[: _at_most(portion, len(portion) // 2)]
+                refusals = refusals + 1 if len(half) == len(portion) else 0
                 if refusals == _MAX_REFUSALS:
-                    observed, noted = _refused(part, error, spent, self._config.timezone), len(part)
+                    observed, noted = _refused(portion, error, spent, self._config.timezone), len(portion)
                     break
-                spent.warnings.append(f"the model refused a call with {len(part)} messages: {error}")
-                part = half
-                self._searched = (part[0].id, len(part))  # set now, since a timeout may end this call
+                spent.warnings.append(f"the model refused a call with {len(portion)} messages: {error}")
+                portion = half
+                self._searched = (portion[0].id, len(portion))  # set now, since a timeout may end this call
         observed = replace(observed, unnoted=_ids(messages[noted:]))
         if noted < len(messages) and not observed.shortfall:
             observed = replace(
@@ -155,31 +166,36 @@ class ModelObserver:
         self, messages: Sequence[Message], earlier: Sequence[Observation], spent: Spent
     ) -> tuple[Observed, int]:
         """Return the notes of these messages or fewer, and the number of messages that they cover."""
-        reach, part, copies, failed, cut_to = self._reach, messages, 0, False, inf
+        reach_before = self._reach
+        portion, copies, has_failed = messages, 0, False
+        cut_to = inf  # number of messages that were sent after a cut answer, which the next call must not exceed
         while True:
-            answer = await self._ask(part, earlier, spent, copied=copies > 0)
+            answer = await self._ask(portion, earlier, spent, copied=copies > 0)
             if answer is None:
-                return Observed(text="", usage=spent.usage, model="", calls=spent.calls), len(part)
+                return Observed(text="", usage=spent.usage, model="", calls=spent.calls), len(portion)
             if answer.fault not in ("cut", "copy"):
                 break
-            failed = True
+            has_failed = True
             copies += answer.fault == "copy"
-            half = _at_most(part, len(part) // 2)
+            half = _at_most(portion, len(portion) // 2)
             shrinks = answer.fault == "cut" or (answer.may_shrink and not self._only_copies)
-            if half == len(part) or copies > _SMALLER_PIECES or not shrinks:
+            if half == len(portion) or copies > _SMALLER_PIECES or not shrinks:
                 break
-            part = part[:half]
-            cut_to = half if answer.fault == "cut" else cut_to
+            portion = portion[:half]
+            if answer.fault == "cut":
+                cut_to = half
             self._reach = half  # set now, since a timeout may end this call
         self._only_copies = answer.fault == "copy"
         if self._only_copies:
-            part, failed = messages, False  # fewer messages did not help
-            observed = await self._without_model(part, earlier, spent)
+            portion, has_failed = messages, False  # fewer messages did not help
+            observed = await self._without_model(portion, earlier, spent)
         else:
-            observed = _observed(answer, spent, [entry.text for entry in earlier], part)
-        noted = len(part) if answer.fault else answer.done
-        shrunk = failed or noted < len(part)
-        self._reach = min(cut_to, noted if shrunk else max(reach, noted + 1, noted * 5 // 4))
+            observed = _observed(answer, spent, [entry.text for entry in earlier], portion)
+        noted = len(portion) if answer.fault else answer.done
+        if has_failed or noted < len(portion):
+            self._reach = min(cut_to, noted)
+        else:  # try more messages next time
+            self._reach = min(cut_to, max(reach_before, noted + 1, noted * 5 // 4))
         return observed, noted
 
     def _title_so_far(self, messages: Sequence[Message], earlier: Sequence[Observation]) -> str | None:
@@ -189,7 +205,7 @@ class ModelObserver:
         return derive_hints(entries, thread if self._names_threads else "").thread_title
 
     async def _ask(
-        self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
+        self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
     ) -> _Answer | None:
         """Return the model's answer about these messages; None if none has visible content.
 
@@ -198,7 +214,7 @@ class ModelObserver:
         """
         config, options = self._config, self._options
         transcript = render_transcript(
-            part,
+            portion,
             timezone=config.timezone,
             counter=self._counter,
             tool_result_tokens=options.tool_result_tokens,
@@ -209,14 +225,14 @@ class ModelObserver:
         )
         if not transcript:
             return None
-        working_update = await self._working_updates.open(part) if self._working_updates else None
+        working_update = await self._working_updates.open(portion) if self._working_updates else None
         said = read_transcript(transcript)
-        prompt = self._prompt(transcript, said, earlier, part, working_update)
+        prompt = self._prompt(transcript, said, earlier, portion, working_update)
 
         async def ask(prompt: RolePrompt, wish: str = "") -> _Answer:
             wished = replace(prompt, data=f"{prompt.data}\n\n{wish}") if wish else prompt
             reply = await self._caller.ask(wished, spent)
-            return _answer_of(reply, transcript, said, part, working_update, short=copied)
+            return _answer_of(reply, transcript, said, portion, working_update, short=copied)
 
         answer = await ask(prompt)
         if answer.reply.looping:
@@ -224,15 +240,15 @@ class ModelObserver:
         noted = [entry.text for entry in earlier]
         if noted and answer.text and not without_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
-            prompt = self._prompt(transcript, said, (), part, working_update)
+            prompt = self._prompt(transcript, said, (), portion, working_update)
             answer = await ask(prompt)
         if answer.fault in ("cut", "copy"):
-            self._reach = max(1, len(part) // 2)  # set now, since a timeout may end this call
+            self._reach = max(1, len(portion) // 2)  # set now, since a timeout may end this call
         if answer.fault == "copy":
             words = _words_to_write(self._estimate(transcript))
             second = await ask(prompt, load_prompt("observer_copied").format(words=words))
             return answer if second.fault else second
-        if answer.half_section or (answer.fault == "cut" and is_unit(part) and not answer.reply.looping):
+        if answer.half_section or (answer.fault == "cut" and is_unit(portion) and not answer.reply.looping):
             room = room_after(self._counter.count(answer.reply.text))
             if room < inf:
                 wish = load_prompt("observer_cut").format(tokens=f"{room:,.0f}", words=f"{room * 2 / 3:,.0f}")
@@ -240,12 +256,14 @@ class ModelObserver:
                 return max(second, answer, key=lambda each: (not each.fault, not each.half_section, len(each.text)))
         return answer
 
-    async def _without_model(self, part: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> Observed:
+    async def _without_model(
+        self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent
+    ) -> Observed:
         from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
 
         rules = ExtractiveObserver(self._config)
-        what = f"the model copied the messages instead of noting them; {len(part)} are noted by fixed rules"
-        observed = await rules.observe(part, earlier=earlier)
+        what = f"the model copied the messages instead of noting them; {len(portion)} are noted by fixed rules"
+        observed = await rules.observe(portion, earlier=earlier)
         return replace(observed, usage=spent.usage, calls=spent.calls, warnings=(*spent.warnings, what), shortfall=what)
 
     def _prompt(
@@ -326,7 +344,7 @@ def _answer_of(
     reply: ModelReply,
     transcript: str,
     messages: Mapping[int, str],
-    part: Sequence[Message],
+    portion: Sequence[Message],
     working_update: ObserverUpdate | None,
     *,
     short: bool,
@@ -347,20 +365,20 @@ def _answer_of(
         warning = f"the model repeated itself; {len(kept):,} of {len(text):,} characters are kept"
         text = kept
     notes = parse_notes(text, cut=reply.cut)
-    bare, cited = take_citations(notes.text, len(part))
+    bare, cited = take_citations(notes.text, len(portion))
     dated = bare
     if bare and not bare.startswith("Date:"):
         headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
         if len(headings) == 1:  # else the notes get the date of older ones
             dated = f"{headings.pop()}\n{bare}"
-    answer = _Answer(reply, notes, dated, cited, len(part), warning=warning)
+    answer = _Answer(reply, notes, dated, cited, len(portion), warning=warning)
     answer = answer._replace(working_update=working_update, half_section=half_section)
     if not bare:
         return answer._replace(fault="cut" if reply.cut else "empty")
     if reply.copied:
         return answer._replace(fault="copy", may_shrink=_may_shrink("\n".join(messages.values())))
     if not notes.whole:
-        reached, count = cut_to_reach(answer.text, cited, messages, partial(whole_units, part))
+        reached, count = cut_to_reach(answer.text, cited, messages, partial(whole_units, portion))
         if not count or not under_headings(reached.splitlines()):
             return answer._replace(fault="cut")
         answer = answer._replace(text=reached, done=count)
@@ -414,8 +432,8 @@ def _words_to_write(tokens: int) -> str:
     return f"{max(_LEAST_WORDS, tokens * 2 // 3 // 3):,}"
 
 
-def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], part: Sequence[Message]) -> Observed:
-    reply, notes, ids = answer.reply, answer.notes, _ids(part[: answer.done])
+def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Sequence[Message]) -> Observed:
+    reply, notes, ids = answer.reply, answer.notes, _ids(portion[: answer.done])
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
     text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""
@@ -424,9 +442,9 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], part: Seque
         text += f"\n- 🟢 {shortfall}"
     return Observed(
         text=text,
-        current_task=_bare(notes.current_task, len(part)),
-        suggested_response=_bare(notes.suggested_response, len(part)),
-        thread_title=_bare(notes.thread_title, len(part)),
+        current_task=_bare(notes.current_task, len(portion)),
+        suggested_response=_bare(notes.suggested_response, len(portion)),
+        thread_title=_bare(notes.thread_title, len(portion)),
         citations=cite(text, answer.cited, ids) if answer.cited else (),
         working_memory=answer.working_update,
         usage=spent.usage,

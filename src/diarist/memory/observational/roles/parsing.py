@@ -215,10 +215,11 @@ class _Reader:
             line = line[tag.end() :].lstrip()
             if not line:
                 return
-        *before, last = [None, *_TAG.finditer(line)]
-        if last and last["slash"] and last.end() == len(line.rstrip()):
+        tags = list(_TAG.finditer(line))
+        if tags and tags[-1]["slash"] and tags[-1].end() == len(line.rstrip()):
+            last = tags.pop()
             section = section_named(last["name"])
-            opened = {section_named(tag["name"]) for tag in before if tag and not tag["slash"]}
+            opened = {section_named(tag["name"]) for tag in tags if not tag["slash"]}
             if section in HINTS or section not in opened:
                 self._keep(line[: last.start()])
                 self._pass(section, closes=True)

@@ -69,11 +69,13 @@ def render_transcript(
             if not body:
                 continue
             said = local_time(message, zone)
-            if (date := date_heading(said, thread)) != heading:
+            date = date_heading(said, thread)
+            if date != heading:
                 heading = date
                 lines += ["", heading] if lines else [heading]
-            if temporal_markers and message.role == "user" and said and before:
-                lines += [f"({pause})"] if (pause := name_pause(before, said)) else []
+            pause = name_pause(before, said) if said and before else None
+            if pause is not None and temporal_markers and message.role == "user":
+                lines.append(f"({pause})")
             before = said or before
             time = f" {said.hour:02}:{said.minute:02}" if said else ""
             mark = label(number if numbers is None else numbers[number - 1])
