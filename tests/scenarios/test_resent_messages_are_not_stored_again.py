@@ -14,6 +14,7 @@ from diarist import Agent, Memory, Message, Tool
 from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
+from tests.properties import examples
 from tests.scenarios.kit import answering, observational, raw_rows, words
 
 
@@ -241,7 +242,7 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(turns=turns)
 @example(
     [
