@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import certifi
 import pytest
-import typer.main
-import typer.testing
 from hypothesis import settings
 
 from tests.loopback.fixtures import *  # noqa: F403 - fixtures
@@ -21,8 +18,6 @@ gc.disable()  # collecting tests makes a million objects and hardly any garbage
 settings.register_profile("thorough", deadline=None)  # a busy machine is no failure
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("quick")  # `make test-all` loads the other one
-
-typer.testing._get_command = functools.cache(typer.main.get_command)  # it takes a tenth of a second
 
 
 @pytest.fixture(scope="session", autouse=True)
