@@ -6,6 +6,7 @@
 .PHONY: help demo test test-all test-slow test-integrations lint format bench clean
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE # tests and programs that they start would be compiled in each run
 
 BIN := .venv/bin
 BASE := .venv/.base
@@ -19,17 +20,16 @@ demo: $(BASE) ## Watch an agent keep its diary (options: make demo ARGS=--help)
 	@$(BIN)/diarist demo $(ARGS)
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-SLOW = $$(grep -rl "mark\.slow" tests --include="test_*.py") # so that the others need not be collected
 CLOCK = start=$$(date +%s); took() { s=$$(($$(date +%s) - start)); echo "$@ took $$((s / 60)) min $$((s % 60)) s"; }; trap took EXIT
 
 test: $(READY) ## Check style and types, then run the quick tests (options: make test ARGS="-k tokens")
 	@$(CLOCK); $(MAKE) lint && $(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(READY) ## The same, then the slow tests and the adapters, as continuous integration does
-	@$(CLOCK); $(MAKE) test && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"
+	@$(CLOCK); $(MAKE) test ARGS="--hypothesis-profile=thorough" && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"
 
 test-slow: $(READY) ## Run the slow tests only
-	@$(CLOCK); $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(or $(ARGS),$(SLOW))
+	@$(CLOCK); $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --hypothesis-profile=thorough $(ARGS)
 
 # Each framework has an environment of its own: in one for all of them, pip would go back to old versions silently.
 NAME ?= pydantic_ai langchain openai_agents strands llama_index google_adk agent_framework

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from pathlib import Path
 
+import certifi
 import pytest
 from hypothesis import settings
 
-from tests.postgres import postgres_server, postgres_url
+from tests.loopback.fixtures import *  # noqa: F403 - fixtures
+from tests.postgres import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 gc.disable()  # collecting tests makes a million objects and hardly any garbage
 
-__all__ = ["anyio_backend", "postgres_server", "postgres_url", "pytest_collection_finish", "pytest_terminal_summary"]
+settings.register_profile("thorough", deadline=None)  # a busy machine is no failure
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.load_profile("quick")  # `make test-all` loads the other one
 
 
-settings.register_profile("diarist", deadline=None)  # a busy machine is no failure
-settings.load_profile("diarist")
+@pytest.fixture(scope="session", autouse=True)
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trust one certificate authority: each client of a provider would read all of them, in 30 milliseconds."""
+    first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----\n")
+    path = tmp_path_factory.mktemp("certificates") / "one.pem"
+    path.write_text(first + end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(path))
+        yield
 
 
 @pytest.fixture(scope="session")

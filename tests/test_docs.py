@@ -64,7 +64,6 @@ from diarist.processors import ProcessorArgs, base
 from diarist.storage import Storage
 from diarist.vectors import VectorStore
 from tests.loopback.anthropic_server import AnthropicServer
-from tests.loopback.fixtures import *  # noqa: F403
 from tests.loopback.openai_server import OpenAIServer
 
 ROOT = Path(__file__).parents[1]

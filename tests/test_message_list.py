@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diarist.convert import to_openai
 from diarist.exceptions import InputError
 from diarist.message_list import MessageList, Origin, SystemMessage, to_messages
 from diarist.messages import FilePart, Message, TextPart
@@ -222,6 +223,57 @@ def test_a_part_in_a_dictionary_is_copied() -> None:
     assert isinstance(copied, TextPart)
     copied.text = "edited by a processor"
     assert part.text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("part", "read"),
+    [
+        (
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n", "detail": "low"}},
+            FilePart(media_type="image/png", data=b"png"),
+        ),
+        (
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,cGRm", "filename": "a.pdf"}},
+            FilePart(media_type="application/pdf", data=b"pdf", name="a.pdf"),
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": "bXAz", "format": "mp3"}},
+            FilePart(media_type="audio/mpeg", data=b"mp3"),
+        ),
+    ],
+)
+def test_files_are_read_as_chat_completions_have_them(part: Any, read: FilePart) -> None:
+    (out,) = to_messages({"role": "user", "content": [part]})
+    assert out.parts == [read]
+    (sent,) = to_openai(out)[0]["content"]
+    assert to_messages({"role": "user", "content": [sent]})[0].parts == [read]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"content": None}, ""),
+        ({"content": None, "refusal": "I cannot."}, "I cannot."),
+        ({"content": [{"type": "refusal", "refusal": "I cannot."}]}, "I cannot."),
+        ({"refusal": None, "tool_calls": None}, ""),
+    ],
+)
+def test_an_answer_without_content_is_read(answer: dict[str, Any], text: str) -> None:
+    (out,) = to_messages({"role": "assistant", **answer})
+    assert out.text == text
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Ro', '["Rome"]'])
+def test_arguments_that_a_model_wrote_wrongly_are_kept_as_text(arguments: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    (out,) = to_messages({"role": "assistant", "content": None, "tool_calls": [call]})
+    assert out.tool_parts[0].args == {"arguments": arguments}
+
+
+def test_a_result_in_parts_is_their_text() -> None:
+    parts = [{"type": "text", "text": "18 °C"}, {"type": "text", "text": "sunny"}]
+    (out,) = to_messages({"role": "tool", "tool_call_id": "c1", "content": parts})
+    assert out.tool_parts[0].result == "18 °C\nsunny"
 
 
 def test_a_message_is_copied_but_keeps_its_id() -> None:

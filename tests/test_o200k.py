@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from diarist import tokens
 from diarist.tokens import FIRST_CUT, SLOTS, TOKENS, O200k
+from tests.properties import examples
 from tests.test_tokens import REFERENCE
 
 ENCODING = O200k()
@@ -111,14 +112,14 @@ def test_chinese_japanese_and_korean_are_counted_exactly() -> None:
             assert ENCODING.count(text) == exact(text), text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
 def test_ascii_is_split_as_any_text(text: str) -> None:
     assert tokens._SPLIT_ASCII.findall(text) == tokens._split_unicode().findall(text)
     assert ENCODING.count(text) == exact(text)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000), deadline=None)
 @given(st.lists(st.sampled_from([*"  ab.1'/\n\r\t\u00a0\u3000é字🟡", "\x1c", "\u0301", "it's", "DON'T"])).map("".join))
 def test_a_text_may_be_cut_at_its_blanks(text: str) -> None:
     assert ENCODING.count(text) == exact(text)

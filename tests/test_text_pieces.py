@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from diarist import Message, tokens
 from diarist.storage import words
 from diarist.tokens import default_counter, pieces
+from tests.properties import examples
 
 SIGNS = [*"aé字。😀ｱ_'ß\n.!“ \"", "Bc", "don't", "x1", "12", "  ", "e\u0301"]
 
@@ -24,7 +25,7 @@ def small_pieces(text: str, size: int) -> list[str]:
 texts = st.one_of(st.lists(st.sampled_from(SIGNS)).map("".join), st.text())
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(texts, st.integers(0, 8))
 def test_pieces_give_the_same_result_as_the_whole_text(text: str, size: int) -> None:
     found, count = small_pieces(text, size), default_counter().count

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from diarist import tokens
 from diarist.exceptions import ConfigError
 from diarist.tokens import SLOTS, TOKENS, O200kCounter, count_image, default_counter
+from tests.properties import examples
 
 # What OpenAI publishes as o200k_base.tiktoken.
 PUBLISHED_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -93,13 +94,13 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn"]))
 """Texts of assigned characters: the patterns of the two tokenizers know different versions of Unicode."""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.one_of(TEXT, st.lists(st.sampled_from(SAMPLES)).map(" ".join)))
 def test_any_text_without_a_long_run_is_counted_exactly(text: str) -> None:
     assert default_counter().count(text) == exact(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TEXT, st.sampled_from([" ", "a", "字", "\n", "!", "\u0301"]), TEXT)
 def test_text_with_a_run_just_below_the_cut_is_counted_exactly(before: str, letter: str, after: str) -> None:
     run = letter * (tokens._MAX_RUN - len(before) - len(after))
@@ -107,7 +108,7 @@ def test_text_with_a_run_just_below_the_cut_is_counted_exactly(before: str, lett
     assert default_counter().count(text) == exact(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(alphabet="ab \n!é字", max_size=200), st.text(alphabet="ab \n!é字", max_size=200))
 def test_joined_by_a_word_break_two_texts_add_up(left: str, right: str) -> None:
     count = default_counter().count

@@ -7,11 +7,13 @@ import logging
 import random
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from typing import Any, TypeVar
 
-from diarist.exceptions import ConflictError
+from diarist.exceptions import ConflictError, RunLostError, StorageError
 
 T = TypeVar("T")
 
@@ -21,6 +23,9 @@ CLEANUP_GRACE = 2.0
 """Grace period for cleanup after a cancellation, in seconds."""
 _JITTER = 0.02
 """Longest pause after a first conflict, in seconds; longer after each further one."""
+
+_LONGEST_PAUSE = 2.0
+"""Longest pause between two attempts in the background, in seconds."""
 
 _detached: set[asyncio.Task[Any]] = set()
 """Keeps tasks that run longer than their grace period; asyncio itself has only weak references to tasks."""
@@ -94,8 +99,7 @@ async def wait_with_grace(
             logger.warning(
                 "cleanup after a cancelled call takes longer than %g s; it continues in the background", CLEANUP_GRACE
             )
-            _detached.add(task)
-            task.add_done_callback(_log_failure)
+            _keep(task)
             break
         try:
             await asyncio.wait([task], timeout=None if deadline is None else deadline - clock())
@@ -104,10 +108,38 @@ async def wait_with_grace(
     return cancelled
 
 
+def try_in_background(work: Callable[[], Awaitable[object]], seconds: float) -> None:
+    """Repeat ``work()`` in the background until the database is back, for at most ``seconds``.
+
+    ``work`` ends or releases something: a ConflictError or a RunLostError means that this has happened already.
+    """
+    _keep(asyncio.create_task(_try(work, seconds), context=Context()))
+
+
+async def _try(work: Callable[[], Awaitable[object]], seconds: float) -> None:
+    deadline, pause = time.monotonic() + seconds, _JITTER
+    while True:
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        try:
+            await work()
+            return
+        except (ConflictError, RunLostError):
+            return
+        except StorageError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def _keep(task: asyncio.Task[Any]) -> None:
+    _detached.add(task)
+    task.add_done_callback(_log_failure)
+
+
 def _log_failure(task: asyncio.Task[Any]) -> None:
     _detached.discard(task)
     if not task.cancelled() and (error := task.exception()) and not program_is_ending():
-        logger.warning("cleanup after a cancelled call failed: %s", error)
+        logger.warning("cleanup after a cancelled or failed call failed: %s", error)
 
 
 async def shield_until_done(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:

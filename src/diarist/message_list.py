@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -35,9 +37,11 @@ MessageInput = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[st
 """The input of a call: a text, a message, an OpenAI-style dictionary, or a list of these."""
 
 _CHAT_FORM = (
-    "use the form of chat completions: content parts {'type': 'text', 'text': ...} and {'type': 'image_url', ...}, "
-    "calls in tool_calls of an assistant message, and results in messages of role tool"
+    "use the form of chat completions: content parts {'type': 'text', 'text': ...}, {'type': 'image_url', ...}, "
+    "{'type': 'input_audio', ...} and {'type': 'file', ...} with file_data, calls in tool_calls of an assistant "
+    "message, and results in messages of role tool"
 )
+_AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +372,9 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         return Message(role="tool", parts=[_to_result(entry, content, index)], created_at=created_at)
     if role is None and "type" in entry:
         raise InputError(f"message {index}: cannot read an item of type {entry['type']!r}; {_CHAT_FORM}")
-    if role is None or ("content" not in entry and not entry.get("tool_calls")):
+    if role == "assistant" and content is None:  # it has calls, refuses, or was cut off before its first word
+        content = entry.get("refusal") or ""
+    elif role is None or "content" not in entry:
         raise InputError(
             f"message {index}: a dictionary needs role and content; it has {', '.join(map(str, entry)) or 'nothing'}"
         )
@@ -382,8 +388,6 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         parts = [*calls] if calls and not content else [TextPart(text=content), *calls]
     elif isinstance(content, list):
         parts = [*(_to_part(part, index) for part in cast(list[Any], content)), *calls]
-    elif content is None and calls:
-        parts = list(calls)
     else:
         raise InputError(f"message {index}: content must be a text or a list of parts, not {type(content).__name__}")
     message = Message(role=role, parts=parts, created_at=created_at)
@@ -410,19 +414,22 @@ def _to_call(call: Any, index: int) -> ToolPart:
         case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
             try:
                 args: Any = orjson.loads(arguments or "{}")
-            except orjson.JSONDecodeError as error:
-                raise InputError(f"message {index}: the arguments of {name} are not JSON: {error}") from error
-            if isinstance(args, dict):
-                return ToolPart(call_id=call_id, name=name, args=cast(dict[str, Any], args))
+            except orjson.JSONDecodeError:
+                args = None
+            if not isinstance(args, dict):  # a mistake of the model, which the loop answers with an error
+                args = {"arguments": arguments}
+            return ToolPart(call_id=call_id, name=name, args=cast(dict[str, Any], args))
         case _:
-            pass
-    raise InputError(f"message {index}: cannot read the tool call {str(call)[:100]}")
+            raise InputError(f"message {index}: cannot read the tool call {str(call)[:100]}")
 
 
 def _to_result(entry: Mapping[str, Any], content: Any, index: int) -> ToolPart:
     call_id = entry.get("tool_call_id")
     if not isinstance(call_id, str) or not call_id:
         raise InputError(f"message {index}: a message of role tool needs the tool_call_id of the call it answers")
+    parts = cast(list[Any], content) if isinstance(content, list) else []
+    if parts and all(isinstance(part, Mapping) and cast(Any, part).get("type") == "text" for part in parts):
+        content = "\n".join([str(part.get("text", "")) for part in parts])
     return ToolPart(call_id=call_id, name=str(entry.get("name") or ""), args={}, state="result", result=content)
 
 
@@ -432,9 +439,23 @@ def _to_part(part: Any, index: int) -> Part:
             return TextPart(text=part)
         case TextPart() | FilePart() | ToolPart():
             return copy(part)  # the caller's own object
-        case {"type": "text", "text": str(text)}:
+        case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
             return TextPart(text=text)
         case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return FilePart(media_type="image/*", url=url)
+            return _to_file(url, "image/*")
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
+            return _to_file(f"data:{_AUDIO.get(kind, f'audio/{kind}')};base64,{data}", "audio/*")
+        case {"type": "file", "file": {"file_data": str(url), **rest}}:
+            return _to_file(url, "application/octet-stream", rest.get("filename"))
         case _:
             raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}; {_CHAT_FORM}")
+
+
+def _to_file(url: str, media_type: str, name: str | None = None) -> FilePart:
+    """Return a file at an address; of a ``data:`` address in base64, its bytes."""
+    head, is_encoded, encoded = url.partition(";base64,")
+    if head.startswith("data:") and is_encoded:
+        with suppress(ValueError):
+            data = b64decode(encoded, validate=True)
+            return FilePart(media_type=head.removeprefix("data:").split(";")[0] or media_type, data=data, name=name)
+    return FilePart(media_type=media_type, url=url, name=name)

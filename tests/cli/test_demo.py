@@ -61,6 +61,7 @@ def test_the_conversation_is_long_enough_to_show_something() -> None:
     assert any(part.result_text.startswith("Error") for part in results)
 
 
+@pytest.mark.slow  # tests/test_docs.py plays it too
 def test_it_plays_to_the_end_without_a_key(folder: Path) -> None:
     shown = played()
     turns = load_turns()

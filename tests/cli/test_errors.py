@@ -39,15 +39,20 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("command", "remedy"),
     [
         ("export postgresql://localhost/x -", "pip install 'diarist[postgres]'"),
-        ("export mongodb://localhost/x -", "pip install 'diarist[mongodb]'"),
-        ("import chat.json postgresql://localhost/x", "pip install 'diarist[postgres]'"),
         ("import chat.json mongodb://localhost/x", "pip install 'diarist[mongodb]'"),
         ("migrate postgresql://localhost/x", "pip install 'diarist[postgres]'"),
-        ("observe chat.json --storage postgresql://localhost/x", "pip install 'diarist[postgres]'"),
-        ("observe chat.json --storage mongodb://localhost/x", "pip install 'diarist[mongodb]'"),
         ("observe chat.json --model bedrock/x", "pip install 'pydantic-ai-slim[bedrock]'"),
-        ("demo --model bedrock/x", "pip install 'pydantic-ai-slim[bedrock]'"),
         ("worker app:memory", "pip install 'diarist[postgres]'"),
+        *(
+            pytest.param(command, f"pip install '{extra}'", marks=pytest.mark.slow)
+            for command, extra in (
+                ("export mongodb://localhost/x -", "diarist[mongodb]"),
+                ("import chat.json postgresql://localhost/x", "diarist[postgres]"),
+                ("observe chat.json --storage postgresql://localhost/x", "diarist[postgres]"),
+                ("observe chat.json --storage mongodb://localhost/x", "diarist[mongodb]"),
+                ("demo --model bedrock/x", "pydantic-ai-slim[bedrock]"),
+            )
+        ),
     ],
 )
 def test_a_missing_extra_is_named(folder: Path, command: str, remedy: str) -> None:
@@ -92,16 +97,21 @@ def test_hints_name_options_that_the_command_has(folder: Path, command: str) -> 
         ("broken:memory", "'broken' cannot be imported: ZeroDivisionError: division by zero; python -c"),
     ],
 )
-def test_a_worker_without_its_memory_says_what_is_wrong(folder: Path, place: str, says: str) -> None:
+def test_a_worker_without_its_memory_says_what_is_wrong(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, place: str, says: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("app", "needs", "broken"):
+        monkeypatch.setitem(sys.modules, name, sys)  # so that it is forgotten after the test
+        del sys.modules[name]
     Path("app.py").write_text("from diarist import Memory\ntext = 'x'\nmemory = Memory()")
     Path("needs.py").write_text("import no_such_package")
     Path("broken.py").write_text("1 / 0")
-    command = [sys.executable, "-c", "from diarist.cli import main; main()", "worker", place]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = CliRunner().invoke(app, ["worker", place])
     (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ")
     assert says in line
-    assert result.returncode == 2
+    assert result.exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist.evals.anchors import Sources, find_anchors
+from tests.properties import examples
 
 
 def found(text: str) -> list[tuple[str, str]]:
@@ -113,7 +114,7 @@ words = st.sampled_from(
 texts = st.lists(words | st.text(max_size=12), max_size=12).map(" ".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(texts, texts)
 def test_a_text_has_its_own_anchors_also_among_others(text: str, other: str) -> None:
     anchors = find_anchors(text)
@@ -128,13 +129,14 @@ UNITS = ["x", " ", "\n", "A. ", '"', "- 1. ", "<a-b>", "1, ", "1.", "/", "a/", "
 
 @pytest.mark.parametrize("unit", [*UNITS, "www.", "May ", "0123456789", "aB", "“", "12:3", "1,234", "今天"])
 def test_time_grows_with_the_length_alone(unit: str) -> None:
-    spent: list[float] = []
-    for size in (20_000, 80_000):
-        text = unit * (size // len(unit))
-        rounds: list[float] = []
-        for _ in range(3):
-            started = time.thread_time()
-            find_anchors(text)
-            rounds.append(time.thread_time() - started)
-        spent.append(min(rounds))
-    assert spent[1] < 12 * spent[0] + 0.05
+    for _ in range(3):  # another program may take the caches of the processor
+        short, long = (spent(unit * (size // len(unit))) for size in (20_000, 80_000))
+        if long < 12 * short + 0.05:
+            return
+    pytest.fail(f"{short} s, and {long} s for a text four times as long")
+
+
+def spent(text: str) -> float:
+    started = time.thread_time()
+    find_anchors(text)
+    return time.thread_time() - started

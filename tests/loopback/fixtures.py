@@ -1,7 +1,4 @@
-"""Fixtures: one server of each kind for a test session, emptied before each test.
-
-Import them in a ``conftest.py``: ``from tests.loopback.fixtures import *  # noqa: F403``.
-"""
+"""Fixtures: one server of each kind for a test session, emptied before each test."""
 
 from __future__ import annotations
 

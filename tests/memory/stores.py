@@ -1,4 +1,7 @@
-"""A storage of each kind, for what must hold on all of them: import ``made_storage`` and ``storage``."""
+"""A storage of each kind, for what must hold on all of them: import ``made_storage`` and ``storage``.
+
+`make test` takes SQLite alone; the storages' own tests run on each.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ import pytest
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage
 
+_SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("in-memory", "postgres")]
 
-@pytest.fixture(params=["in-memory", "sqlite", "postgres"])
+
+@pytest.fixture(params=["sqlite", *_SLOW])
 def made_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """Not asynchronous, since PostgreSQL is started by a fixture that is not."""
     if request.param == "postgres":

@@ -19,6 +19,7 @@ from diarist import Agent, Memory, Tool
 from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
+from tests.properties import examples
 from tests.scenarios.kit import observational
 
 CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "4000"))
@@ -173,7 +174,7 @@ async def play(memory: Memory, script: list[Call]) -> None:
         break
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(script=calls)
 async def test_the_active_branch_is_what_the_client_shows(script: list[Call]) -> None:
     await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
@@ -187,13 +188,13 @@ async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(
     await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(script=calls)
 async def test_with_a_diary(script: list[Call]) -> None:
     await play(observational(InMemoryStorage(), message_tokens=8), script)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(script=calls)
 async def test_in_a_database(script: list[Call], tmp_path_factory: pytest.TempPathFactory) -> None:
     async with SQLiteStorage(tmp_path_factory.mktemp("branches") / "memory.db") as storage:
@@ -227,7 +228,7 @@ async def play_and_forget(script: list[tuple[Call, list[tuple[int, str]]]]) -> N
         assert await talk.stored() == talk.expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(script=st.lists(st.tuples(call, forgets), max_size=10))
 async def test_forgotten_messages_stay_gone(script: list[tuple[Call, list[tuple[int, str]]]]) -> None:
     await play_and_forget(script)

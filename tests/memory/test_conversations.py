@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from diarist.exceptions import InputError
 from diarist.memory.conversations import FORMATS, Conversation, read_conversation, read_conversations
 from diarist.messages import FilePart, ReasoningPart, TextPart
+from tests.properties import examples
 
 
 def lines(*values: Any) -> str:
@@ -113,6 +114,11 @@ def test_broken_arguments_are_kept_as_text(read: Any):
     assert any(note.startswith("tool arguments that cannot be used") for note in chat.notes)
 
 
+def test_a_refusal_is_the_text_of_its_answer(read: Any):
+    chat = read([user("hi"), {"role": "assistant", "content": None, "refusal": "I cannot."}])
+    assert chat.messages[1].text == "I cannot."
+
+
 def test_content_parts_become_text_and_images(read: Any):
     parts = [
         {"type": "text", "text": "What is this?"},
@@ -191,7 +197,7 @@ def test_an_unreadable_time_is_noted_and_not_invented(read: Any, stamp: Any):
     ),
     form=st.sampled_from(["iso", "zulu", "s", "ms", "us", "text s", "text ms"]),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_every_usual_form_of_a_time_is_read(read: Any, moment: datetime, form: str):
     seconds = int(moment.timestamp())
     stamp: Any = {

@@ -14,6 +14,7 @@ from diarist.memory.observational.log.coverage import Coverage
 from diarist.memory.rows import seq_of
 from diarist.storage import SQLiteStorage
 from tests.memory.diary_kit import everything, keeping_diary, message, word
+from tests.properties import examples
 from tests.scenarios.kit import answering
 
 THREADS = ("t", "u")
@@ -26,7 +27,7 @@ acts = st.tuples(
 """What is done, where, and a number: how many messages are said, or which entry or which messages it is."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     history=st.lists(acts, min_size=3, max_size=14),
     scope=st.sampled_from(["thread", "resource"]),

@@ -22,6 +22,7 @@ from diarist.storage import InMemoryStorage, Storage, Thread
 from diarist.storage.records import WorkingMemory
 from tests.memory.diary_kit import everything, keeping_diary, message, note_taker, told, word
 from tests.memory.stores import made_storage, storage
+from tests.properties import examples
 from tests.scenarios.kit import WatchedStorage, answering
 
 __all__ = ["made_storage", "storage"]
@@ -235,7 +236,7 @@ contents = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(contents)
 async def test_any_content_comes_back_the_same(content: list[Any]) -> None:
     memory, copy = Memory(storage=InMemoryStorage()), Memory(storage=InMemoryStorage())  # as strict as the others
@@ -263,7 +264,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(acts, st.sampled_from(["thread", "resource"]))
 async def test_any_history_comes_back_the_same(history: list[tuple[str, str]], scope: Any) -> None:
     memory = keeping_diary(InMemoryStorage(), scope=scope)

@@ -16,6 +16,7 @@ from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.memory.stores import made_storage, storage
+from tests.properties import examples
 from tests.scenarios.kit import observational, words
 
 __all__ = ["made_storage", "storage"]
@@ -208,7 +209,7 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(turns=turns)
 async def test_whatever_is_forgotten_nothing_is_stored_twice(turns: Sequence[tuple[str, set[int], bool]]) -> None:
     """Few words, often repeated; after each turn some messages are forgotten, which the client keeps or drops."""

@@ -21,6 +21,7 @@ from diarist.messages import FilePart, ReasoningPart, SourcePart, TextPart, Tool
 from diarist.storage import InMemoryStorage
 from tests.memory.diary_kit import keeping_diary
 from tests.memory.jsonb_writer import to_jsonb
+from tests.properties import examples
 from tests.scenarios.kit import answering
 
 TABLES = """
@@ -491,7 +492,7 @@ CONTENTS = (
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "signal"]), CONTENTS), max_size=6))
 def test_every_message_comes_in_or_is_counted(rows: list[tuple[str, Any]]) -> None:
     async def brought(folder: str) -> None:

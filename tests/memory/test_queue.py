@@ -35,7 +35,6 @@ from diarist.processors import ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, ObservationLog
 from diarist.storage.postgres import PostgresStorage
 from diarist.testing import ScriptedModel, ToolCall
-from tests.loopback.fixtures import *  # noqa: F403
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Hang
 from tests.postgres import fetch, run_sql

@@ -229,6 +229,32 @@ async def test_memory_brings_its_tools_and_runs_them() -> None:
     assert "Ada" in await memory.working.get(resource="ada")
 
 
+@pytest.mark.parametrize("discards", [False, True])
+async def test_a_long_history_from_before_is_observed_in_its_first_turn(discards: bool) -> None:
+    memory = observational(InMemoryStorage(), message_tokens=200)
+    given = [said for number in range(10) for said in (*user(words(f"talk-{number}", 40)), *SAID)] + user("And now?")
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+        assert "note-1" in view.prompt.text
+        assert "talk-0" not in view.prompt.text
+        assert view.messages[-1].text.endswith("And now?")
+        if discards:
+            await turn.discard()
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(user("Next"))
+        assert ("note-1" in view.prompt.text) is not discards
+    assert len(await texts(memory)) == (1 if discards else len(given) + 1)
+
+
+async def test_memory_makes_room_in_a_history_that_is_new() -> None:
+    memory = observational(InMemoryStorage(), message_tokens=100_000)
+    given = [said for number in range(10) for said in (*user(words(f"talk-{number}", 40)), *SAID)] + user("And now?")
+    async with memory.turn(thread="t") as turn:
+        before = await turn.prompt(given)
+        assert await turn.overflowed("maximum context length exceeded")
+        assert len((await turn.prompt(given)).messages) < len(before.messages)
+
+
 async def test_memory_makes_room_in_a_prompt_that_is_too_long() -> None:
     memory = observational(InMemoryStorage(), message_tokens=1000)
     for number in range(6):
@@ -406,6 +432,28 @@ async def test_a_long_history_is_matched_by_what_was_said() -> None:
         first = await turn.prompt(given)
         second = await turn.prompt([dict(message) for message in given])
         assert first.ids == second.ids
+
+
+async def test_messages_without_ids_are_sent_as_they_were_given() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    given = [*ASKED, *LOOKED, *SEEN, *SAID]
+    await memory.messages.save([*user("Hello"), *SAID, *given], thread="t")
+    given += user("And now?")
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+        assert [message.text for message in view.brought] == ["Hello", "Sunny."]
+        sent = view.arrange(given, make=lambda message: [{"brought": message.text}], note=lambda message, note: message)
+        assert sent == [{"brought": "Hello"}, {"brought": "Sunny."}, *given]
+        given += SAID
+    assert (await texts(memory))[-2:] == ["And now?", "Sunny."]
+
+
+async def test_an_answer_that_repeats_an_earlier_one_is_stored(memory: Memory) -> None:
+    given = [{"id": str(number), **said} for number, said in enumerate([*ASKED, *SAID, *user("And now?")])]
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(given)
+        given += [{"id": "3", **SAID[0]}]
+    assert await texts(memory) == ["How is Rome?", "Sunny.", "And now?", "Sunny."]
 
 
 async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from diarist.models.base import ModelRequest
 from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs, ProcessOutputStepArgs
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel, ToolCall
-from tests.loopback.fixtures import *  # noqa: F403
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import HttpError
 from tests.scenarios.kit import answering, log_of, observational, observer, raw_rows, talk, words

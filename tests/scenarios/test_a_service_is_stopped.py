@@ -20,7 +20,6 @@ import pytest
 
 from diarist import Memory, Message, ObservationalMemoryConfig
 from diarist.storage import SQLiteStorage
-from tests.loopback.fixtures import *  # noqa: F403
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Hang
 

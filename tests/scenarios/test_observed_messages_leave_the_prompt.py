@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from diarist import Agent, Tool
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
+from tests.properties import examples
 from tests.scenarios.kit import (
     Recount,
     answering,
@@ -89,7 +90,7 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     turns=turns,
     message_tokens=st.integers(10, 200),

@@ -204,7 +204,7 @@ async def walk(storage: Storage, seed: int, turns: int, **observation: Any) -> W
     return walk
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 async def test_with_work_in_the_background(storage: Storage, seed: int) -> None:
     seen = (await walk(storage, 100 + seed, 60)).seen
     assert seen["extended"] > 60
@@ -212,7 +212,7 @@ async def test_with_work_in_the_background(storage: Storage, seed: int) -> None:
     assert seen["reflection"] > 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
 async def test_with_turns_that_wait(storage: Storage, seed: int) -> None:
     seen = (await walk(storage, 200 + seed, 50, buffer_tokens=False)).seen
     assert seen["extended"] > 50

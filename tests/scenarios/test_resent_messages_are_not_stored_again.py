@@ -7,13 +7,14 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory, Message, Tool
 from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
+from tests.properties import examples
 from tests.scenarios.kit import answering, observational, raw_rows, words
 
 
@@ -241,8 +242,15 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(turns=turns)
+@example(
+    [
+        ("yes", "ok", "keeps", 2),
+        *((text, "fails", "drops", 2) for text in ("no", "yes", "no")),
+        ("no", "ok", "keeps", 2),
+    ]
+)
 async def test_whatever_is_said_is_stored_once(turns: list[tuple[str, str, str, int]]) -> None:
     """Few words, often repeated; answers that fail; clients that keep such a question or not, and that send the end of
     a conversation alone, with its last answer at least. A question that failed and is asked again is stored once.

@@ -57,7 +57,10 @@ def mongodb_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["sqlite", "libsql", "postgres", "mongodb"])
+_SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("libsql", "mongodb")]
+
+
+@pytest.fixture(params=["sqlite", "postgres", *_SLOW])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     if request.param == "mongodb":
         return Backend("mongodb", request.getfixturevalue("mongodb_url"))

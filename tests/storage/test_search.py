@@ -21,6 +21,7 @@ from diarist.storage.postgres import PostgresStorage
 from diarist.storage.sql.schema import SCHEMA
 from diarist.storage.sql.search import BATCH
 from diarist.testing import SearchConformance
+from tests.properties import examples
 
 
 class TestInMemorySearch(SearchConformance):
@@ -102,7 +103,7 @@ async def find(storage: Storage, query: str) -> list[str] | None:
     return [hit.message.text for hit in hits.items]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=6), queries=st.lists(TEXTS, max_size=6))
 def test_finds_what_a_naive_search_finds(texts: list[str], queries: list[str]) -> None:
     asyncio.run(_compare(texts, [*queries, *(text[:4] for text in texts)]))
@@ -122,7 +123,7 @@ async def _compare(texts: list[str], queries: list[str]) -> None:
         shutil.rmtree(folder)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(text=st.text(max_size=200))
 def test_every_text_is_found_by_itself(text: str) -> None:
     async def check() -> None:

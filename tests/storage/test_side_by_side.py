@@ -39,6 +39,7 @@ from diarist.storage.libsql import LibSQLStorage
 from diarist.storage.mongodb import MongoDBStorage
 from diarist.storage.postgres import PostgresStorage
 from tests.loopback.mongodb_server import MongoDBServer
+from tests.properties import examples
 
 NOON = datetime(2026, 1, 20, 12, tzinfo=UTC)
 THREADS = st.sampled_from(["a", "b"])
@@ -257,24 +258,24 @@ def _timeless(value: Any) -> Any:
 
 def test_sqlite(tmp_path: Path) -> None:
     numbers = itertools.count()
-    _play(lambda: SQLiteStorage(tmp_path / f"{next(numbers)}.db"), max_examples=8)
+    _play(lambda: SQLiteStorage(tmp_path / f"{next(numbers)}.db"), max_examples=examples(8))
 
 
 def test_libsql(tmp_path: Path) -> None:
     numbers = itertools.count()
-    _play(lambda: LibSQLStorage(tmp_path / f"{next(numbers)}.db"), max_examples=8)
+    _play(lambda: LibSQLStorage(tmp_path / f"{next(numbers)}.db"), max_examples=examples(8))
 
 
 def test_mongodb() -> None:
     numbers = itertools.count()
     with MongoDBServer() as server:
-        _play(lambda: MongoDBStorage(server.url, database=f"db{next(numbers)}"), max_examples=10)
+        _play(lambda: MongoDBStorage(server.url, database=f"db{next(numbers)}"), max_examples=examples(10))
 
 
 @pytest.mark.slow
 def test_postgres(postgres_url: str) -> None:
     numbers = itertools.count()
-    _play(lambda: PostgresStorage(postgres_url, schema=f"s{next(numbers)}"), max_examples=8)
+    _play(lambda: PostgresStorage(postgres_url, schema=f"s{next(numbers)}"), max_examples=examples(8))
 
 
 def _play(empty_storage: Callable[[], Storage], max_examples: int) -> None:

@@ -172,22 +172,24 @@ class _Match:
     Attributes:
         count: The largest number of messages that were found.
         place: Index of the last place where this many were found; of a repeated question that got no answer, the first.
+        newest: Index of the last place where this many were found.
         ends: Numbers of messages that may be known at the end of the branch, as bits. The client may lack the last
             rows.
     """
 
     count: int
     place: int
+    newest: int
     ends: int
 
     def at_end(self, size: int, places: Sequence[BranchPlace]) -> tuple[int, int]:
         """Return the numbers of kept places and of known messages, if the client has the end of the branch. All its
         messages are known only if the last one got no answer, but perhaps some steps."""
-        behind = places[self.place + 1 :]
+        behind = places[self.newest + 1 :]
         if self.count == size and all(
             place.role != "user" and isinstance(place, Message) and may_lack(place) for place in behind
         ):
-            return self.place + 1, size
+            return self.newest + 1, size
         return len(places), max(0, (self.ends & (1 << size) - 1).bit_length() - 1)
 
     def keep(self, size: int, places: Sequence[BranchPlace]) -> int:
@@ -237,7 +239,7 @@ class _History:
         begin = 1 << first
         open = begin  # possible numbers of known messages, after which any message may follow
         unanswered = 0  # possible ones without the newest question, which got no answer: no answer may follow
-        count, last, is_answered = first, -1, False
+        count, last, newest, is_answered = first, -1, -1, False
         for index, place in enumerate(places):
             if not from_start:
                 open |= begin
@@ -256,10 +258,12 @@ class _History:
             is_more = found.bit_length() - 1 > count
             if is_more:
                 count = found.bit_length() - 1
+            if found >> count & 1:
+                newest = index
             if is_more or (is_answered and found >> count & 1):  # of questions without an answer in between, the first
                 last, is_answered = index, False
             is_answered |= is_answer
-        return _Match(count - first, last, open | unanswered)
+        return _Match(count - first, last, newest, open | unanswered)
 
     def _alike(self, place: BranchPlace, *, is_loose: bool) -> int:
         """Return the messages that may be the one at a place."""
@@ -279,7 +283,7 @@ class _History:
         return start, end
 
 
-def _content(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, str | None], ...]]:
+def content_of(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, str | None], ...]]:
     """Return role, text and files of a message, without white space around the text."""
     files = tuple(
         (part.media_type, part.url, None if part.data is None else hashlib.sha256(part.data).hexdigest())
@@ -291,7 +295,7 @@ def _content(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, s
 
 def _keys(message: Message) -> Iterator[Hashable]:
     """Yield keys of a message: two messages match if they share one. Calls match by id, or by name and arguments."""
-    content = _content(message)
+    content = content_of(message)
     yield content, tuple(part.call_id for part in message.tool_parts)
     if message.role == "assistant" and message.tool_parts:
         yield content, tuple((part.name, dumps(part.args, sort_keys=True)) for part in message.tool_parts)

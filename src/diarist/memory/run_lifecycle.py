@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 
-from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done
+from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done, try_in_background
 from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
 from diarist.messages import Message
 from diarist.run_context import Outcome
@@ -52,8 +53,8 @@ async def open_run(
     Raises:
         ThreadBusyError: Another run of the thread did not end in time.
         InputError: The thread belongs to another resource.
-        StorageError: The database failed. If the database did begin the run but its reply was lost, the run occupies
-            the thread until ``RUN_TTL`` has passed.
+        StorageError: The database failed. If it did begin the run but its reply was lost, the run is discarded in the
+            background once the database is back.
     """
     deadline = time.monotonic() + wait
     queue = _queues.setdefault((asyncio.get_running_loop(), id(storage), thread.id), asyncio.Lock())
@@ -122,9 +123,11 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, guarded: bool) -
     except (ConflictError, ThreadBusyError):
         raise
     except StorageError:  # perhaps only the reply was lost
-        with suppress(StorageError):
+        try:
             if (run := await _live_run(storage, run_id)) is not None:
                 return run
+        except StorageError:
+            try_in_background(partial(_discard_if_begun, storage, run_id), RUN_TTL)
         raise
 
 
@@ -173,25 +176,40 @@ class Heartbeat:
 
 
 async def end_run(
-    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+    storage: Storage,
+    run: Run,
+    outcome: Outcome,
+    last: Sequence[Message] = (),
+    events: Sequence[NewEvent] = (),
+    *,
+    late: Sequence[Message] = (),
 ) -> Sequence[int]:
     """End the run with its last messages and events, even if the caller is cancelled. Return the ``seq`` of each
     message.
 
+    Args:
+        late: Messages to store if the run ends late; not with ``last``.
+
     Raises:
         RunLostError, ConflictError: As for ``Storage.finish_run``.
-        StorageError: As for ``Storage.finish_run``. The run then occupies its thread until its time to live has passed.
+        StorageError: As for ``Storage.finish_run``. A run without last messages then ends in the background once the
+            database is back, or at the end of its time to live.
     """
     try:
-        return await _end(storage, run, outcome, last, events)
+        return await _end(storage, run, outcome, last, events, late)
     except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
         with suppress(StorageError):
-            await shield_until_done(_end(storage, run, outcome, last, events), hurried=True)
+            await shield_until_done(_end(storage, run, outcome, last, events, late), hurried=True)
         raise
 
 
 async def _end(
-    storage: Storage, run: Run, outcome: Outcome, last: Sequence[Message], events: Sequence[NewEvent]
+    storage: Storage,
+    run: Run,
+    outcome: Outcome,
+    last: Sequence[Message],
+    events: Sequence[NewEvent],
+    late: Sequence[Message],
 ) -> Sequence[int]:
     try:
         return await storage.finish_run(run, outcome, messages=last, events=events)
@@ -209,4 +227,6 @@ async def _end(
                 numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
                 if all(message.id in numbers for message in last):
                     return [numbers[message.id] for message in last]
+        if not last:
+            try_in_background(partial(storage.finish_run, run, outcome, messages=late, events=events), RUN_TTL)
         raise

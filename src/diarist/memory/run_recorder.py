@@ -297,7 +297,7 @@ class RunRecorder:
                 raise
             except Exception as error:  # any error: the run can end without them
                 logger.warning("the last messages of run %s cannot be stored: %s", self._run.id, error)
-        await end_run(self._storage, self._run, "interrupted")
+        await end_run(self._storage, self._run, "interrupted", late=answer)
 
     async def _store_all_but_answer(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
         """Store all messages except the last responses. Return those, to be stored in the write that ends the run.

@@ -18,7 +18,7 @@ from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
 from diarist.exceptions import ConfigError, ContextOverflowError, DiaristError, InputError, described
 from diarist.memory.background import Background
-from diarist.memory.divergence import fold_results
+from diarist.memory.divergence import content_of, fold_results
 from diarist.message_list import MessageInput, MessageList, Snapshot, SystemMessage, to_messages
 from diarist.messages import Json, Message, Part, Prompt, PromptMessage, ToolPart, as_text, new_id
 from diarist.models.base import Model, ModelRequest, ModelSettings
@@ -49,8 +49,8 @@ class TurnView:
             ``diarist.convert.to_openai`` or ``to_anthropic``.
         system: Memory's system texts, in order. They follow the caller's instructions, and stay the same, byte for
             byte, until the diary changes.
-        ids: The id of each given message, in order. A tool's result has the id of the message with its call, and a
-            system message has an empty one.
+        ids: The id of each given message, in order: the stored one, if the thread has it. A tool's result has the id of
+            the message with its call, and a system message has an empty one.
         order: The ids of the messages of ``prompt``, in order.
         keep: The ids of the given messages that can be sent as they were given: never a call without its result.
         brought: The other messages of ``prompt``: stored messages that the caller did not give, and given messages
@@ -347,14 +347,14 @@ class Turn:
 
         A loop may keep no ids, so a message is also known by its content. Such messages are looked for in order.
         """
-        known_ids = {message.id for message in self._known}
+        place_of_id = {message.id: place for place, message in enumerate(self._known)}
         places_of: dict[object, deque[int]] = defaultdict(deque)  # indexes in _known, by content
         for place, message in enumerate(self._known):
             places_of[_key(message)].append(place)
         next_place, last_known = 0, -1
         for index, message in enumerate(folded):
-            if message.id in known_ids:
-                last_known = index
+            if message.id in place_of_id:
+                next_place, last_known = max(next_place, place_of_id[message.id] + 1), index
                 continue
             places = places_of[_key(message)]
             while places and places[0] < next_place:
@@ -415,8 +415,9 @@ class Turn:
         if prompt is None:
             window, tools = history.messages, []
             prompt = build_prompt([SystemMessage(text) for text in history.system], window, cache_breakpoints=True)
+        stored = _stored_ids(history.messages, window)
         # A call whose result only memory has is not sent as it was given: that would be half of a pair.
-        complete = {message.id for message in history.messages if not has_open_calls(message)}
+        complete = {stored.get(message.id, message.id) for message in history.messages if not has_open_calls(message)}
         sent = {message.message_id for message in prompt.messages}
         order, keep, brought, notes = list[str](), list[str](), list[Message](), dict[str, str]()
         for message in window:
@@ -436,7 +437,7 @@ class Turn:
         return TurnView(
             prompt=prompt,
             system=texts[len(history.system) :],
-            ids=history.ids,
+            ids=[stored.get(message_id, message_id) for message_id in history.ids],
             order=order,
             keep=keep,
             brought=brought,
@@ -515,6 +516,25 @@ def _key(message: Message) -> object:
     calls = tuple(part.call_id for part in message.tool_parts)
     files = sum(getattr(part, "type", "") == "file" for part in message.parts)
     return message.role, message.text, calls, files
+
+
+def _stored_ids(given: Sequence[Message], window: Sequence[Message]) -> dict[str, str]:
+    """Return the ids under which the thread has given messages, which may have no lasting ones. Of equal messages, the
+    last ones are the same."""
+    given_ids, shown = {message.id for message in given}, {message.id for message in window}
+    loose = defaultdict[object, list[str]](list)
+    for message in given:
+        if message.id not in shown:
+            loose[_exact_key(message)].append(message.id)
+    stored: dict[str, str] = {}
+    for message in reversed(window) if loose else ():
+        if message.id not in given_ids and (same := loose.get(_exact_key(message))):
+            stored[same.pop()] = message.id
+    return stored
+
+
+def _exact_key(message: Message) -> object:
+    return content_of(message), tuple([part.call_id for part in message.tool_parts])
 
 
 def has_open_calls(message: Message) -> bool:

@@ -124,6 +124,15 @@ async def test_the_model_gets_the_diary_and_the_session_keeps_every_event(stream
     assert [part.state for m in stored for part in m.tool_parts] == ["result"] * 24
 
 
+async def test_calls_of_earlier_turns_reach_the_model() -> None:
+    program = Program(Memory(storage=InMemoryStorage()))
+    for number in range(3):
+        await program.ask(question(number))
+    request = program.model.requests[-1]
+    check(request)
+    assert sum(bool(part.function_call) for content in request.contents for part in content.parts or []) == 6
+
+
 async def test_a_failing_memory_does_not_break_the_run() -> None:
     storage = RecordingStorage()
     program = Program(memory_of(storage))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain.agents import create_agent
@@ -13,12 +14,14 @@ from langchain.agents.middleware import (
     AgentMiddleware,
     HumanInTheLoopMiddleware,
     ModelRetryMiddleware,
+    dynamic_prompt,
 )
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
-from diarist import Memory, ObservationalMemoryConfig
+from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.integrations.langchain import ObservationalMemoryMiddleware
@@ -305,6 +308,38 @@ async def test_thread_and_resource_may_be_functions_of_the_runtime() -> None:
     agent = bare(replies("Hello."), middleware, context_schema=User)
     await agent.ainvoke({"messages": "Hi"}, context=User("ada"))
     assert (await memory.threads.get("ada-1")).resource_id == "ada"
+
+
+@pytest.mark.parametrize("thread_id", [UUID(int=7), 7])
+async def test_a_thread_id_need_not_be_a_text(thread_id: Any) -> None:
+    memory = memory_of()
+    agent = bare(replies("Hello."), ObservationalMemoryMiddleware(memory), checkpointer=InMemorySaver())
+    await agent.ainvoke({"messages": "Hi"}, {"configurable": {"thread_id": thread_id}})
+    assert await lines(memory, str(thread_id)) == ["user Hi", "assistant Hello."]
+
+
+async def test_the_diary_follows_a_prompt_that_an_earlier_middleware_sets() -> None:
+    sent: list[list[str]] = []
+
+    def answer(request: SentRequest) -> str:
+        sent.append(request.system)
+        return "Noted. " * 50
+
+    @dynamic_prompt
+    def prompt(request: Any) -> str:
+        return f"Messages: {len(request.messages)}."
+
+    memory = memory_of(observation=ObservationConfig(message_tokens=50))
+    agent = create_agent(
+        FakeChat(script=answer),
+        middleware=[prompt, ObservationalMemoryMiddleware(memory, thread="trip")],
+        checkpointer=InMemorySaver(),
+    )
+    for number in range(3):
+        await agent.ainvoke({"messages": f"I like Rome {number}."}, {"configurable": {"thread_id": "trip"}})
+    assert sent[0] == ["Messages: 1."]
+    assert sent[2][0].startswith("Messages: 5.\n\n")
+    assert "<observations>" in sent[2][0]
 
 
 async def test_history_that_was_read_before_is_not_given_to_memory_again() -> None:

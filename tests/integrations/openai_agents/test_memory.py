@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import UUID
 
 import pytest
 from agents import (
@@ -165,13 +166,24 @@ async def test_a_blocked_answer_discards_the_turn(streamed: bool) -> None:
     assert (await talk.texts())[-2:] == ["And you?", "Fine."]
 
 
-async def test_too_many_steps_interrupt_the_turn_and_keep_the_finished_ones() -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_too_many_steps_end_the_turn_and_keep_the_finished_ones(elsewhere: bool) -> None:
     talk = Talk()
     agent = Agent(name="A", model=ScriptedModel([calls("look", {"at": "sky"}), says("Fine.")]), tools=[look])
     with pytest.raises(MaxTurnsExceeded):
         await talk.run(agent, "Look.", max_turns=1)
-    await talk.run(agent, "And you?")
-    assert talk.outcomes == ["interrupted", "committed"]
+    await talk.run(agent, "And you?", om=talk.join() if elsewhere else None)
+    assert await talk.texts() == ["Look.", "look(at='sky') -> 'sky: nothing'", "And you?", "Fine."]
+
+
+async def test_a_stream_that_is_cancelled_after_a_step_keeps_the_step() -> None:
+    talk = Talk()
+    agent = Agent(name="A", model=ScriptedModel([calls("look", {"at": "sky"}), says("Fine.")]), tools=[look])
+    om = talk.om
+    result = Runner.run_streamed(agent, "Look.", session=om.session, run_config=om.run_config(), hooks=om.hooks)
+    async for _ in result.stream_events():
+        result.cancel(mode="after_turn")
+    await talk.run(agent, "And you?", om=talk.join())
     assert await talk.texts() == ["Look.", "look(at='sky') -> 'sky: nothing'", "And you?", "Fine."]
 
 
@@ -285,6 +297,10 @@ async def test_mistakes_of_the_caller_are_raised() -> None:
         await talk.run(agent, "Hello", om=ObservationalMemory(talk.memory, thread="trip", resource="bob"))
     with pytest.raises(ConfigError, match=r"pass session=om\.session"):
         await Runner.run(agent, "Hello", run_config=talk.join().run_config())
+    with pytest.raises(ConfigError, match=r"pass run_config=om\.run_config\(\)"):
+        await Runner.run(agent, "Hello", session=talk.join().session)
+    with pytest.raises(ConfigError, match="thread must be an id"):
+        ObservationalMemory(talk.memory, thread=UUID(int=1))  # type: ignore[arg-type]
 
 
 async def test_conversations_on_openais_servers_are_refused() -> None:

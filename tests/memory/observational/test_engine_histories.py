@@ -16,6 +16,7 @@ from tests.memory.observational.harness import (
     tool_step,
     user,
 )
+from tests.properties import examples
 
 turns = st.fixed_dictionaries(
     {
@@ -61,7 +62,7 @@ async def play(chat: Conversation, number: int, turn: dict[str, object]) -> None
         await chat.settled()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(turns, min_size=1, max_size=12), st.sampled_from([False, 15, 30]))
 async def test_every_row_is_raw_or_covered_once(history: list[dict[str, object]], buffer_tokens: float) -> None:
     chat = Conversation(InMemoryStorage(), config=small_config(100, 40, buffer_tokens=buffer_tokens))

@@ -22,6 +22,7 @@ from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Observation
 from diarist.tokens import default_counter
+from tests.properties import examples
 
 MONDAY = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
 LINE = re.compile(r"(?:  )?- (?:🔴|🟡|🟢|✅) (?:\d\d:\d\d )?\S")
@@ -594,7 +595,7 @@ any_message = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(any_message, max_size=6))
 async def test_any_conversation_gives_well_formed_lines(messages: list[Message]) -> None:
     text = await notes(*messages)
@@ -628,7 +629,7 @@ MARKUP = [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(st.sampled_from(MARKUP), max_size=14).map("".join))
 async def test_any_markup_gives_well_formed_lines(text: str) -> None:
     for message in (user(text), Message.assistant(text, created_at=MONDAY)):
@@ -816,7 +817,7 @@ diaries = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(diaries, st.integers(1, 400))
 async def test_a_reflection_fits_or_holds_only_what_must_stay(
     lines: list[tuple[str, bool, int, str]], target: int

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diarist.memory.observational.roles.answer_checks import deduplicate, is_degenerate
+from tests.properties import examples
 
 DIARY = "Date: 2026-03-02\n" + "\n".join(
     f"- 🟡 {hour:02}:{minute:02} User asked about item {hour * 60 + minute} of the list"
@@ -69,7 +70,7 @@ pieces = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(pieces)
 def test_deduplicated_notes_do_not_count_as_repetition(pieces: list[tuple[str, int, str]]) -> None:
     text = "\n".join((piece + end) * times for piece, times, end in pieces)

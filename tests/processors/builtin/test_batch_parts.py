@@ -14,6 +14,7 @@ from diarist.exceptions import ConfigError
 from diarist.processors import BatchParts, Processor, ProcessOutputStreamArgs
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both
+from tests.properties import examples
 
 
 def pieces(chunks: list[Chunk]) -> list[str]:
@@ -45,7 +46,7 @@ reply = st.lists(st.one_of(st.text(alphabet="abx", max_size=3), st.builds(Reason
 
 
 @given(reply=reply, size=st.integers(1, 6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 async def test_text_and_order_of_chunks_stay_the_same(reply: list[Any], size: int) -> None:
     def outline(chunks: list[Chunk]) -> str:
         return "".join(c.payload.text if isinstance(c, TextDelta) else f"<{c.type}>" for c in chunks)

@@ -19,6 +19,7 @@ from diarist.processors.patterns import PRESETS
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, streamed_text
+from tests.properties import examples
 
 SECRET = "ada@example.org"
 
@@ -65,7 +66,7 @@ async def everything(agent: Agent, input: str = "Who?", **options: Any) -> str:
     secret=st.sampled_from([text for texts in EXAMPLES.values() for text in texts]),
     places=st.lists(st.integers(0, 200), max_size=12),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 async def test_a_secret_split_over_chunks_is_never_sent(
     before: str, after: str, secret: str, places: list[int]
 ) -> None:
@@ -77,7 +78,7 @@ async def test_a_secret_split_over_chunks_is_never_sent(
 
 
 @given(text=st.sampled_from(HARMLESS), places=st.lists(st.integers(0, 80), max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 async def test_text_without_a_match_is_unchanged(text: str, places: list[int]) -> None:
     agent = Agent(model=ScriptedModel(cut(text, places)), output_processors=[RegexFilter()])
     chunks = await collect(agent.stream("?"))

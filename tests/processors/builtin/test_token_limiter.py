@@ -20,6 +20,7 @@ from diarist.testing import ScriptedModel, ToolCall
 from diarist.tokens import default_counter
 from tests.agent.kit import run_both, streamed_text
 from tests.processors.builtin.kit import Past, shown, turn, with_tool
+from tests.properties import examples
 
 
 def tokens(request: ModelRequest) -> int:
@@ -86,7 +87,7 @@ message_sizes = st.lists(st.integers(0, 120), max_size=14)
 
 
 @given(sizes=message_sizes, limit=st.integers(60, 500), trim=st.sampled_from(["best-fit", "contiguous"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 async def test_the_limit_holds_and_pairs_stay_together(sizes: list[int], limit: int, trim: Any) -> None:
     past: list[Message] = []
     for number, size in enumerate(sizes):

@@ -21,6 +21,7 @@ from diarist.storage import SQLiteStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 from diarist.tools import ToolContext
 from tests.agent.kit import collect, run_both, streamed_text, types
+from tests.properties import examples
 
 SECRETS = ["ada@example.com", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00", "+49 30 1234567"]
 TEXT = "Write to ada@example.com, pay with 4111 1111 1111 1111 or DE89 3704 0044 0532 0130 00, call +49 30 1234567."
@@ -39,7 +40,7 @@ def leaks(value: object) -> list[str]:
 # --- output ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(1, len(TEXT) - 1), max_size=12), st.booleans())
 async def test_no_value_leaks_wherever_the_answer_is_split(cuts: list[int], thinking: bool) -> None:
     places = [0, *sorted(set(cuts)), len(TEXT)]

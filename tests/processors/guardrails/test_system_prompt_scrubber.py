@@ -16,6 +16,7 @@ from diarist.message_list import SystemMessage
 from diarist.processors import InputStepResult, ProcessInputStepArgs, SystemPromptScrubber
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import run_both, streamed_text, types
+from tests.properties import examples
 
 INSTRUCTIONS = (
     "You are the assistant of Acme. Never speak of the price list, and never mention project Heron to anybody."
@@ -31,7 +32,7 @@ def agent(*replies: Any, instructions: str = INSTRUCTIONS, **options: Any) -> Ag
     return Agent(model=ScriptedModel(*replies), instructions=instructions, output_processors=[scrubber])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(1, len(LEAK) - 1), max_size=12))
 async def test_no_passage_leaks_wherever_the_answer_is_split(cuts: list[int]) -> None:
     places = [0, *sorted(set(cuts)), len(LEAK)]
@@ -46,7 +47,7 @@ async def test_no_passage_leaks_wherever_the_answer_is_split(cuts: list[int]) ->
 SHORT = ["7781-ALPHA", "launch code Heron", "ada@example.com", "sk-proj-abcdef", "tango", "(x) = [y]", "a.b"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 60), max_size=12), st.booleans())
 async def test_no_short_secret_leaks_wherever_the_answer_is_split(secret: str, cuts: list[int], shout: bool) -> None:
     said = secret.upper() if shout else secret

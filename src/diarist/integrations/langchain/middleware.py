@@ -38,8 +38,8 @@ _SERVER_STATE = ("previous_response_id", "conversation", "use_previous_response_
 class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     """Gives an agent of ``create_agent`` observational memory, in all its entry points.
 
-    Memory changes only what the model is sent. The agent's state and checkpoints stay as they are. Put it first in
-    ``middleware``, so that it reads the messages before another middleware changes them.
+    Memory changes only what the model is sent. The agent's state and checkpoints stay as they are. Put it in
+    ``middleware`` before those that change messages, and behind those that set the system prompt.
 
     Args:
         memory: Such as ``Memory(storage=..., observational_memory=True)``. Without models of its own, it calls the
@@ -153,8 +153,9 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if (found := self._turns.get(key)) is not None:
             return found
         info = runtime.execution_info
-        checkpointed = info is not None and info.thread_id is not None
-        thread = _named(self._thread, runtime) or (info.thread_id if info is not None else None)
+        thread_id: object = None if info is None else info.thread_id  # LangGraph also takes a UUID or a number
+        checkpointed = thread_id is not None
+        thread = _named(self._thread, runtime) or ("" if thread_id is None else str(thread_id))
         if not thread:
             raise ConfigError(
                 "ObservationalMemoryMiddleware needs a thread: give create_agent a checkpointer and its runs a "

@@ -37,10 +37,11 @@ from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
 from diarist.memory import Memory, Turn
+from diarist.messages import Message
 from diarist.models.base import Model as OurModel
 from diarist.models.base import parse_arguments
 from diarist.run_context import ThreadRef
-from diarist.storage.records import Thread
+from diarist.storage.records import Thread, thread_and_resource
 from diarist.tools import ToolDefinition
 
 logger = logging.getLogger("diarist")
@@ -113,11 +114,14 @@ class ObservationalMemory:
             "fail_open": fail_open,
             "on_event": on_event,
         }
-        thread_id = thread if isinstance(thread, str) else thread.id
+        ref, _ = thread_and_resource(thread, resource)
+        if ref is None:
+            raise ConfigError("ObservationalMemory needs a thread: thread='trip'")
+        thread_id = ref.id
         self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(thread_id, [])
         self._reader = ItemReader()
         self._named: set[str] = set()
-        self._started = False
+        self._started = self._configured = False
         self.session = MemorySession(thread_id, session, opened=self._opened, added=self._added)
         self.hooks = self.hooks_with(None)
         self.degraded = ""
@@ -128,6 +132,7 @@ class ObservationalMemory:
         A ``call_model_input_filter`` of yours sees what memory sends.
         """
         config = theirs or RunConfig()
+        self._configured = True
 
         async def select(data: CallModelData[Any]) -> ModelInputData:
             sent = await self._send(data, config)
@@ -157,6 +162,10 @@ class ObservationalMemory:
 
     async def _start(self, wrapper: Wrapper) -> _Run:
         """Begin a run, and end those that a failure left without an end."""
+        if not self._configured:
+            raise ConfigError(
+                "memory cannot select messages: pass run_config=om.run_config() beside session=om.session"
+            )
         self._started = True
         task = asyncio.current_task()
         for run in [run for run in self._unfinished if run.task is task or run.task is None or run.task.done()]:
@@ -241,8 +250,8 @@ class ObservationalMemory:
 
     async def _store(self, run: _Run) -> None:
         """Commit the turn if the run is over, or waits for approval of a call."""
-        entries = self._reader.read([*run.given, *run.added]).entries[run.start :]
-        waits = any(part.state == "call" for entry in entries for part in entry.message.tool_parts)
+        messages = self.messages_of(run)
+        waits = any(part.state == "call" for message in messages for part in message.tool_parts)
         kinds = [_kind(item) for item in run.added]
         if not (run.answered or waits or kinds[-1] == "assistant" or "mcp_approval_request" in kinds):
             return
@@ -250,10 +259,14 @@ class ObservationalMemory:
         if turn is not None:
             if run.ending is not None:
                 run.ending.cancel()
-            await turn.commit([entry.message for entry in entries])
+            await turn.commit(messages)
             self._reader.keep()
             if run.stops_loop:
                 await self._memory.settled()
+
+    def messages_of(self, run: _Run) -> list[Message]:
+        """Return what the run has so far, for its turn."""
+        return [entry.message for entry in self._reader.read([*run.given, *run.added]).entries[run.start :]]
 
     def _tool_starts(self) -> None:
         """A tool of a run starts, perhaps before the run is seen: a resumed run starts with the approved tools."""
@@ -333,13 +346,16 @@ class _Run:
             await self.abandon(task.exception() if task.done() and not task.cancelled() else None)
 
     async def abandon(self, error: BaseException | None = None) -> None:
-        """End the turn of a run that failed: interrupted; or discarded, if a guardrail is known to have ended it."""
+        """End the turn of a run that failed: discarded, if a guardrail is known to have ended it; or with the finished
+        steps."""
         answered, turn = self.answered, self.close()
         if turn is None:
             return
         try:
             if answered or isinstance(error, _TRIPWIRES):
                 await turn.discard()
+            elif self.added:  # a finished step that no model call was given
+                await turn.commit(self.memory.messages_of(self))
             else:
                 await turn.__aexit__(InterruptedError, InterruptedError(), None)
         except Exception:  # any error: it must not end the next run

@@ -87,7 +87,7 @@ def add_message(
     value: dict[str, Json], reader: ContentReader, builder: Builder, *, key: str, created_at: datetime | None
 ) -> None:
     """Add a message, or a result to its call. Raises InputError."""
-    role, content, name = read_role(value.get("role")), value.get("content"), value.get("name")
+    role, content, name = read_role(value.get("role")), value.get("content") or value.get("refusal"), value.get("name")
     if role == "tool":
         state = "error" if value.get("status") == "error" else "result"
         builder.answer(value.get("tool_call_id"), name, reader.result(content), state)

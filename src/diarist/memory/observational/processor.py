@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import takewhile
 from typing import Any, cast
 
 from diarist.checks import flags, seconds
@@ -325,11 +326,12 @@ class DiaryProcessor(Processor[Any]):
 def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
-    These are the run's input and its newest step, which are always in the prompt. They also are the rows that a repair
-    changed or dropped, since a repair is stored only when the run ends.
+    These are the run's question and its newest step, which are always in the prompt. They also are the rows that a
+    repair changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
-    newest = {message.id for message in [*messages.input, *messages.response[-1:]]}
+    question = takewhile(lambda message: message.role != "assistant", reversed(messages.input))
+    newest = {message.id for message in [*question, *messages.input[-1:], *messages.response[-1:]]}
     return newest | messages.repaired | messages.dropped
 
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
-from diarist.concurrency import being_cancelled, shield_until_done
+from diarist.concurrency import being_cancelled, shield_until_done, try_in_background
 from diarist.exceptions import ConflictError, StorageError
 from diarist.memory.leases import acquire_lease
 from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
@@ -275,6 +276,7 @@ class LogStore:
         results = await asyncio.gather(*map(self._storage.release_lease, held), return_exceptions=True)
         for lease, error in zip(held, results, strict=True):
             if isinstance(error, StorageError):
-                logger.warning("cannot release the lease %s, it expires by itself: %s", lease.name, error)
+                logger.warning("cannot release the lease %s yet: %s", lease.name, error)
+                try_in_background(partial(self._storage.release_lease, lease), LEASE_TTL)
             elif error is not None:
                 raise error

@@ -1,1 +1,0 @@
-from tests.loopback.fixtures import *  # noqa: F403 - fixtures
