@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory, Message, Processor, Tool
-from diarist.exceptions import ContentFilterError, InputError, NotFoundError
+from diarist.exceptions import ContentFilterError, InputError, NotFoundError, StorageError
 from diarist.memory.observational.engine import Engine
 from diarist.memory.observational.jobs import Unobserved, pack_threads
 from diarist.memory.observational.message_units import tokens_of
@@ -23,7 +23,7 @@ from diarist.messages import utc_now
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputStepArgs
 from diarist.prompt_cache import StepCache
-from diarist.storage import Lease, Observation, ObservationLog, SQLiteStorage, Storage
+from diarist.storage import InMemoryStorage, Lease, Observation, ObservationLog, SQLiteStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.processes import run_at_once
 from tests.scenarios.kit import (
@@ -399,6 +399,21 @@ async def test_tails_take_a_twentieth_of_the_window(storage: Storage, message_to
     model = answering()
     await Agent(model=model, memory=memory).generate("hello", thread="now", resource="ada")
     assert sum(line.startswith("- ") for line in model.requests[-1].text.splitlines()) == lines
+
+
+async def test_a_tail_that_cannot_be_read_leaves_the_others() -> None:
+    class Unreadable(InMemoryStorage):
+        async def list_messages(self, thread_id: str, **options: Any) -> list[Message]:
+            if thread_id == "broken":
+                raise StorageError("no connection")
+            return await super().list_messages(thread_id, **options)
+
+    memory, model = sharing(Unreadable(), observation={"message_tokens": 2_000}), answering()
+    await say(memory, "said-broken-1", thread="broken")
+    await say(memory, "said-trip-1", thread="trip")
+    played = await play(Agent(model=model, memory=memory), "hello", thread="new", resource="ada")
+    assert "said-trip-1" in model.requests[-1].text
+    assert [data["error"] for data in played.data("observation-failed")] == ["no connection"]
 
 
 async def test_noted_and_rendered_rows_leave_the_tail(storage: Storage) -> None:

@@ -279,14 +279,19 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, memory: RunMemory) -> list[Tail]:
-        """Return the news of the resource's other threads, if they share the diary; failures become events."""
+        """Return the news of the resource's other threads, if they share the diary; failures become events.
+
+        If a thread cannot be read, return the news of those that were read before it.
+        """
+        tails: list[Tail] = []
         if memory.log.scope == "thread":
-            return []
+            return tails
         try:
-            return await memory.window.tails()
+            async for tail in memory.window.tails():
+                tails.append(tail)
         except StorageError as error:
             await memory.report(error)
-            return []
+        return tails
 
     def _compose(
         self, memory: RunMemory, asked: Message, note_of_others: SentBlock | None, tails: Sequence[Tail]

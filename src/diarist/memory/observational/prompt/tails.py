@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -45,16 +46,15 @@ async def read_tails(
     message_tokens: int,
     counter: TokenCounter,
     obscured: bool,
-) -> list[Tail]:
-    """Return the tails of the threads that share the log, without the current one.
+) -> AsyncGenerator[Tail]:
+    """Yield the tails of the threads that share the log, without the current one.
 
-    The newest lines of each thread have priority. Raises StorageError.
+    The newest lines of each thread have priority. Raises StorageError if a thread cannot be read.
 
     Args:
         thread_id: The current thread.
         obscured: Name the threads by a hash of their ids.
     """
-    tails: list[Tail] = []
     room = TAIL_SHARE * message_tokens
     page = await storage.list_threads(resource_id=log.resource_id, limit=_NEWEST_THREADS)
     others = [thread for thread in page.items if thread.id != thread_id]
@@ -74,5 +74,4 @@ async def read_tails(
             tail.lines.insert(0, line)
             room = left
         if tail.lines:
-            tails.append(tail)
-    return tails
+            yield tail
