@@ -65,11 +65,12 @@ class SimulatedMemory(Memory):
         clock: Callable[[], datetime],
         wait: float,
     ):
+        assert hasattr(Memory, "_make_engine"), "the real engine would be used"
         super().__init__(storage=storage, observational_memory=config, thread_wait=wait, token_counter=COUNTER)
         self._behaviour = behaviour
         self._clock = clock
 
-    def _made_engine(self, model: Model | None) -> Engine:
+    def _make_engine(self, model: Model | None) -> Engine:
         return Engine(
             storage=self.storage,
             observer=FakeObserver(self._behaviour),
