@@ -260,8 +260,8 @@ class _History:
                 count = found.bit_length() - 1
             if found >> count & 1:
                 newest = index
-            if is_more or (is_answered and found >> count & 1):  # of questions without an answer in between, the first
-                last, is_answered = index, False
+                if is_more or is_answered:  # of questions without an answer in between, the first
+                    last, is_answered = index, False
             is_answered |= is_answer
         return _Match(count - first, last, newest, open | unanswered)
 
