@@ -221,7 +221,7 @@ async def _end(
             if found is None and outcome == "discarded":  # discarding deleted the run and the thread that it created
                 return []
             if found is not None and found.state == "live" and not last:
-                return await storage.finish_run(run, outcome, events=events)
+                return await storage.finish_run(run, outcome, messages=late, events=events)
             if found is not None and (found.token, found.state) == (run.token, outcome):
                 rows = await storage.list_messages(run.thread_id, limit=_NEWEST, newest_first=True) if last else []
                 numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
