@@ -401,7 +401,7 @@ class AdapterConformance(ABC):
         assert first in ("interrupted", "discarded")
         assert second == "committed"
 
-    async def test_without_storage_the_program_goes_on(self) -> None:
+    async def test_without_storage_the_program_goes_on_and_its_turn_is_stored_later(self) -> None:
         storage = RecordingStorage()
         memory = self.memory(storage)
         program = self.program(Travel(), memory=memory)
@@ -411,6 +411,15 @@ class AdapterConformance(ABC):
         assert (await program.ask(question(2))).strip() == answer(2).strip()
         for request in program.requests:
             assert_whole(request)
+        await self.assert_complete(program, memory, [1, 2])
+
+    async def test_a_memory_that_stores_nothing_leaves_the_history_to_the_program(self) -> None:
+        program = self.program(Travel(), memory=self.memory(read_only=True))
+        for number in range(3):
+            await program.ask(question(number))
+        last = program.requests[-1]
+        assert all(f"turn-{number}:" in last.text for number in range(3))
+        assert_whole(last)
 
     async def test_events_reach_the_application(self) -> None:
         events: list[DataChunk] = []

@@ -195,7 +195,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return
         thread = self._threads[turn]
         self._stored.pop(thread, None)
-        if (mark := await turn.commit(messages)).length:
+        if (mark := await turn.commit(messages)).length and not self._memory.read_only:
             self._stored[thread] = mark
             if len(self._stored) > _THREADS:
                 del self._stored[next(iter(self._stored))]

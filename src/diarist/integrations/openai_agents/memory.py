@@ -105,6 +105,7 @@ class ObservationalMemory:
     ) -> None:
         self._memory, self._thread, self._model = memory, thread, model
         self._fail_open, self._on_event = fail_open, on_event
+        self._read_only = memory.read_only if read_only is None else read_only
         self._options: dict[str, Any] = {
             "thread": thread,
             "resource": resource,
@@ -260,7 +261,8 @@ class ObservationalMemory:
             if run.ending is not None:
                 run.ending.cancel()
             await turn.commit(messages)
-            self._reader.keep()
+            if not turn.degraded and not self._read_only:
+                self._reader.keep()
             if run.stops_loop:
                 await self._memory.settled()
 
