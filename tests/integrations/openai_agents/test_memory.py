@@ -20,8 +20,10 @@ from agents import (
     Runner,
     UserError,
     function_tool,
+    handoff,
     output_guardrail,
 )
+from agents.extensions.handoff_filters import remove_all_tools
 from agents.memory import SQLiteSession
 from agents.run import CallModelData, ModelInputData
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -120,6 +122,21 @@ async def test_a_handoff_stays_in_the_turn(streamed: bool) -> None:
     texts = await talk.texts()
     assert (texts[0], len(texts), texts[-1]) == ("To B!", 3, "Here is B.")
     assert talk.outcomes == ["committed"]
+
+
+@STREAMED
+async def test_an_agent_after_a_handoff_with_a_filter_remembers(streamed: bool) -> None:
+    other = Agent(name="B", model=ScriptedModel([says("Here is B.")]))
+    talk = Talk()
+    model = ScriptedModel([says("Hi."), calls("transfer_to_b", {})])
+    agent = Agent(name="A", model=model, handoffs=[handoff(other, input_filter=remove_all_tools)])
+    await talk.run(agent, "I am Ada.")
+    await talk.run(agent, "To B!", streamed=streamed, om=talk.join())
+    sent = other.model.calls[0].input  # type: ignore[union-attr]
+    assert types(sent) == ["user", "assistant", "user"]
+    assert "I am Ada." in str(sent[0])
+    assert (await talk.texts())[-1] == "Here is B."
+    assert talk.outcomes == ["committed", "committed"]
 
 
 @STREAMED

@@ -82,7 +82,7 @@ class ObservationalMemory:
     Attributes:
         session: For ``Runner.run(session=...)``.
         hooks: For ``Runner.run(hooks=...)``. Optional: with them, memory also knows answers that a guardrail blocked,
-            and answers that are the output of a tool.
+            answers that are the output of a tool, and handoffs with a filter.
         degraded: Why memory did not take part in the last model call; empty if it did.
 
     Raises:
@@ -146,7 +146,9 @@ class ObservationalMemory:
 
     def hooks_with(self, theirs: RunHooks[Any] | None) -> RunHooks[Any]:
         """Return ``hooks`` that also call your own."""
-        return RunnerHooks(theirs, tool_starts=self._tool_starts, agent_ends=self._agent_ends)
+        return RunnerHooks(
+            theirs, tool_starts=self._tool_starts, handed_off=self._handed_off, agent_ends=self._agent_ends
+        )
 
     @property
     def tools(self) -> list[FunctionTool]:
@@ -273,6 +275,12 @@ class ObservationalMemory:
     def _tool_starts(self) -> None:
         """A tool of a run starts, perhaps before the run is seen: a resumed run starts with the approved tools."""
         self._started = True
+
+    def _handed_off(self) -> None:
+        """Another agent goes on with the run. A filter of the handoff may change the items that it is given."""
+        run = _CURRENT.get()
+        if run is not None and run.memory is self:
+            run.in_step = False
 
     def _agent_ends(self) -> None:
         """A run has an answer, which guardrails can still block."""
