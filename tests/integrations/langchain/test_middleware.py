@@ -391,3 +391,16 @@ async def test_a_tool_of_memory_runs_after_a_pause() -> None:
     await program.run(Command(resume={"decisions": [{"type": "approve"}]}))
     assert [line.partition(" ")[0] for line in await lines(memory)] == ["user", "assistant", "assistant"]
     assert_whole(program.requests[-1])
+
+
+@both
+async def test_tools_of_memory_run_side_by_side_after_a_pause(entry: str) -> None:
+    storage = RecordingStorage()
+    memory = memory_of(storage, retrieval=True)
+    approval: Any = HumanInTheLoopMiddleware(interrupt_on={"recall": True})
+    both_calls = [ToolCall("recall", {"mode": "search", "query": query}, id=query) for query in ("Rome", "Oslo")]
+    program = Program(replies(both_calls, "Nothing."), memory, more=[approval])
+    await program.run({"messages": "What of Rome and Oslo?"}, entry=entry)
+    messages = await program.run(Command(resume={"decisions": [{"type": "approve"}] * 2}), entry=entry)
+    assert not any("no tool" in message.text for message in messages)
+    assert list(storage.outcomes.values()) == ["interrupted", "committed"]

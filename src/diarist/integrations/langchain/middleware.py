@@ -166,6 +166,8 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         resource = _named(self._resource, runtime)
         for turn in [turn for turn, its in list(self._threads.items()) if its == thread and not turn.busy]:
             await turn.end()
+        if (found := self._turns.get(key)) is not None:  # another tool of the same step has opened it meanwhile
+            return found
 
         def left(idle: bool) -> None:
             self._turns.pop(key, None)

@@ -80,6 +80,7 @@ class OpenTurn:
         self._start = 0
         self._told: set[str] = set()
         self._overflows = 0
+        self._opening = asyncio.Lock()
         self._lock = threading.Lock()
         self._ended = False
         self._loop = asyncio.get_running_loop()
@@ -141,8 +142,9 @@ class OpenTurn:
 
     async def call(self, name: str, args: dict[str, Json], call_id: str, messages: Sequence[AnyMessage]) -> str:
         """Run a tool of memory. ``messages``: the agent's, if the turn has not seen any yet."""
-        if not self._messages:  # an agent goes on with a tool after a pause
-            await self._turn.prompt(self._read(messages).messages)
+        async with self._opening:
+            if not self._messages:  # an agent goes on with tools after a pause
+                await self._turn.prompt(self._read(messages).messages)
         try:
             return await self._turn.call(name, args, call_id=call_id)
         except InputError as error:  # memory does not take part now
