@@ -625,6 +625,13 @@ class SyncMemory:
         run_sync(self._memory.close())
 
 
+def checked_memory(value: object) -> Memory:
+    """Return ``value``. Raises ConfigError if it is no memory."""
+    if isinstance(value, Memory):
+        return value
+    raise ConfigError(f"memory must be a Memory, such as Memory(observational_memory=True), not {value!r}")
+
+
 def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:
     """Return the configuration of an option that is True, False or a configuration; None if it is off."""
     if value is True:

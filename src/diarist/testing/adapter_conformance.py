@@ -472,7 +472,7 @@ class AdapterConformance(ABC):
         assert list(storage.outcomes.values()) == ["committed"] * 9
         await self.assert_complete(program, memory, [*range(8), 9])
 
-    # -- 6. without the framework
+    # -- 6. without the framework, or without a memory
 
     def test_without_its_framework_the_import_says_what_to_install(self) -> None:
         code = (
@@ -484,6 +484,11 @@ class AdapterConformance(ABC):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         wanted = f"'diarist[{self.extra}]'" if self.extra else "diarist"
         assert done.stdout == f"{self.module} needs a package: pip install {wanted}\n"
+
+    @pytest.mark.parametrize("wrong", ["memory.db", InMemoryStorage(), Memory])
+    def test_what_is_no_memory_is_refused(self, wrong: Any) -> None:
+        with pytest.raises(ConfigError, match="memory must be a Memory, such as"):
+            self.program(Travel(), memory=wrong)
 
     # -- 7. conversations that the provider keeps
 

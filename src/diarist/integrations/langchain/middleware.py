@@ -21,6 +21,7 @@ from diarist.exceptions import ConfigError
 from diarist.integrations.langchain.model import ChatModel
 from diarist.integrations.langchain.open_turn import Mark, OpenTurn
 from diarist.memory import Memory
+from diarist.memory.memory import checked_memory
 from diarist.sync import run_sync
 from diarist.tools import ToolDefinition
 
@@ -67,8 +68,8 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
         super().__init__()
+        self._memory = checked_memory(memory)
         self.tools = [_to_theirs(tool) for tool in memory.tools]
-        self._memory = memory
         self._thread, self._resource = thread, resource
         self._fail_open = fail_open
         self._on_event = on_event

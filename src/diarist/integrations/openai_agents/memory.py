@@ -37,6 +37,7 @@ from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
 from diarist.memory import Memory, Turn
+from diarist.memory.memory import checked_memory
 from diarist.messages import Message
 from diarist.models.base import Model as OurModel
 from diarist.models.base import parse_arguments
@@ -103,7 +104,7 @@ class ObservationalMemory:
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
-        self._memory, self._thread, self._model = memory, thread, model
+        self._memory, self._thread, self._model = checked_memory(memory), thread, model
         self._fail_open, self._on_event = fail_open, on_event
         self._read_only = memory.read_only if read_only is None else read_only
         self._options: dict[str, Any] = {

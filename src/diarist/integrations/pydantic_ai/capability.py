@@ -25,6 +25,7 @@ from diarist.exceptions import ConfigError, ContextOverflowError
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.pydantic_ai.messages import Place, arrange, to_neutral
 from diarist.memory import Memory, Turn
+from diarist.memory.memory import checked_memory
 from diarist.messages import Json, Message
 from diarist.models import LibraryModel
 from diarist.models.pydantic_ai.errors import translate
@@ -112,7 +113,7 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
-        self.memory = memory
+        self.memory = checked_memory(memory)
         self._resource, self._thread = resource, thread
         self._fail_open, self._on_event = fail_open, on_event
         self._threads: dict[str, _Thread] = {}
