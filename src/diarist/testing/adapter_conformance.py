@@ -421,6 +421,15 @@ class AdapterConformance(ABC):
         assert all(f"turn-{number}:" in last.text for number in range(3))
         assert_whole(last)
 
+    async def test_the_history_of_a_deleted_thread_is_stored_again(self) -> None:
+        memory = self.memory()
+        program = self.program(Travel(), memory=memory)
+        await program.ask(question(1))
+        await memory.threads.delete("trip")
+        await program.ask(question(2))
+        assert "turn-1:" in program.requests[-1].text
+        await self.assert_complete(program, memory, [1, 2])
+
     async def test_events_reach_the_application(self) -> None:
         events: list[DataChunk] = []
         program = self.program(Travel(), memory=self.memory(), on_event=events.append)

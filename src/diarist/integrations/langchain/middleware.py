@@ -20,6 +20,7 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.integrations.langchain.model import ChatModel
 from diarist.integrations.langchain.open_turn import Mark, OpenTurn
+from diarist.integrations.threads import is_deleted
 from diarist.memory import Memory
 from diarist.memory.memory import checked_memory
 from diarist.sync import run_sync
@@ -167,6 +168,8 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         resource = _named(self._resource, runtime)
         for turn in [turn for turn, its in list(self._threads.items()) if its == thread and not turn.busy]:
             await turn.end()
+        if thread in self._stored and await is_deleted(self._memory, thread):
+            self._stored.pop(thread, None)
         if (found := self._turns.get(key)) is not None:  # another tool of the same step has opened it meanwhile
             return found
 

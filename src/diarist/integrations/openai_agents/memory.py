@@ -36,6 +36,7 @@ from diarist.integrations.openai_agents.hooks import RunnerHooks
 from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
+from diarist.integrations.threads import is_deleted
 from diarist.memory import Memory, Turn
 from diarist.memory.memory import checked_memory
 from diarist.messages import Message
@@ -119,12 +120,12 @@ class ObservationalMemory:
         ref, _ = thread_and_resource(thread, resource)
         if ref is None:
             raise ConfigError("ObservationalMemory needs a thread: thread='trip'")
-        thread_id = ref.id
-        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(thread_id, [])
+        self._thread_id = ref.id
+        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(ref.id, [])
         self._reader = ItemReader()
         self._named: set[str] = set()
         self._started = self._configured = False
-        self.session = MemorySession(thread_id, session, opened=self._opened, added=self._added)
+        self.session = MemorySession(ref.id, session, opened=self._opened, added=self._added)
         self.hooks = self.hooks_with(None)
         self.degraded = ""
 
@@ -209,6 +210,8 @@ class ObservationalMemory:
             raise ValueError(str(error)) from error  # not the caller's mistake
         turn = run.turn
         if turn is None:
+            if self._reader.stored and await is_deleted(self._memory, self._thread_id):
+                self._reader.stored = 0
             run.start = self._reader.stored
             turn = self._turn(data, config)
             run.open(turn)

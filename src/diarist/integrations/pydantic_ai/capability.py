@@ -24,6 +24,7 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.pydantic_ai.messages import Place, arrange, to_neutral
+from diarist.integrations.threads import is_deleted
 from diarist.memory import Memory, Turn
 from diarist.memory.memory import checked_memory
 from diarist.messages import Json, Message
@@ -140,6 +141,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         if thread is None:
             raise ConfigError("the run has no conversation_id; pass thread= to ObservationalMemory")
         state = self._state = self._threads.pop(thread, self._state)
+        if state.stored and await is_deleted(self.memory, thread):
+            state.stored = 0
         self._turn = self.memory.turn(
             thread=thread,
             resource=self._value(self._resource, ctx),
