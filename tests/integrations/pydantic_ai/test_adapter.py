@@ -20,9 +20,10 @@ from pydantic_ai import (
     TextPart,
     ToolCallPart,
     ToolReturnPart,
+    UsageLimits,
     UserPromptPart,
 )
-from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior, UsageLimitExceeded
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from diarist import Memory, ObservationalMemoryConfig
@@ -181,6 +182,22 @@ async def test_an_answer_that_a_validator_sends_back_is_stored_once() -> None:
     result = await agent.run("Hi", conversation_id="trip")
     await agent.run("And?", message_history=result.all_messages())
     assert await rows(memory) == ["Hi", "bad", "good", "And?", "fine"]
+
+
+async def test_a_limit_ends_the_turn_and_keeps_the_finished_steps() -> None:
+    memory = memory_of()
+    model, asked = answering(ModelResponse([ToolCallPart("pay", {}, "c1")]), "Paid.")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+
+    @agent.tool_plain
+    def pay() -> str:
+        return "paid 20 €"
+
+    with pytest.raises(UsageLimitExceeded):
+        await agent.run("Pay.", conversation_id="trip", usage_limits=UsageLimits(request_limit=1))
+    await agent.run("Did you pay?", conversation_id="trip")
+    assert await rows(memory) == ["Pay.", "", "Did you pay?", "Paid."]
+    assert "paid 20 €" in str(asked[-1][0])
 
 
 async def test_memory_tools_are_offered_and_run() -> None:

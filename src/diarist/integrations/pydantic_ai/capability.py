@@ -9,9 +9,16 @@ from operator import is_
 from typing import Any, TypeVar, cast
 
 from pydantic_ai import RunContext, Tool
-from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
+from pydantic_ai.capabilities import AbstractCapability, AgentNode, NodeResult, WrapRunHandler
 from pydantic_ai.exceptions import RetryModelRequest
-from pydantic_ai.messages import CapabilityEvent, InstructionPart, ModelMessage, ModelResponse
+from pydantic_ai.messages import (
+    CapabilityEvent,
+    InstructionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolReturnPart,
+)
 from pydantic_ai.models import Model as LibModel
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.instrumented import InstrumentedModel
@@ -195,6 +202,16 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         overflow = translate(error, request_context.model.system)
         if isinstance(overflow, ContextOverflowError) and self._turn and await self._turn.overflowed(overflow):
             raise RetryModelRequest from error
+        raise error
+
+    async def on_node_run_error(
+        self, ctx: RunContext[AgentDepsT], *, node: AgentNode[AgentDepsT], error: Exception
+    ) -> NodeResult[AgentDepsT]:
+        """Keep the results of tools that the run could not send to the model, as after a usage limit."""
+        last = ctx.messages[-1] if ctx.messages else None
+        has_results = isinstance(last, ModelRequest) and any(isinstance(part, ToolReturnPart) for part in last.parts)
+        if self._turn is not None and has_results and last not in self._state.messages[-1:]:
+            await self._turn.commit(self._state.read(ctx.messages))
         raise error
 
     def _receive(self, event: DataChunk) -> None:
