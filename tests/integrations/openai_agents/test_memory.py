@@ -158,6 +158,29 @@ async def test_an_approved_call_is_stored_once(streamed: bool, elsewhere: bool) 
     assert talk.outcomes == ["committed", "committed"]
 
 
+async def test_an_approved_call_is_sent_also_if_its_thread_was_deleted() -> None:
+    talk = Talk()
+    model = ScriptedModel([calls("pay", {}), says("Paid.")])
+    agent = Agent(name="A", model=model, tools=[pay])
+    result = await talk.run(agent, "Pay.")
+    await talk.memory.threads.delete("trip")
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    await talk.run(agent, state)
+    assert types(model.calls[1].input) == ["user", "function_call", "function_call_output"]
+    assert await talk.texts() == ["Pay.", "pay() -> 'paid'", "Paid."]
+
+
+async def test_a_run_without_a_new_item_asks_again() -> None:
+    talk = Talk()
+    model = ScriptedModel([says("Hi."), says("Hi again.")])
+    agent = Agent(name="A", model=model)
+    await talk.run(agent, "Hello")
+    await talk.run(agent, [])
+    assert types(model.calls[1].input) == ["user", "assistant"]
+    assert await talk.texts() == ["Hello", "Hi.", "Hi again."]
+
+
 @STREAMED
 async def test_an_answer_that_is_the_output_of_a_tool_ends_the_turn(streamed: bool) -> None:
     talk = Talk()

@@ -31,7 +31,7 @@ from agents.tool_context import ToolContext
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
-from diarist.integrations.history import UNREAD
+from diarist.integrations.history import UNREAD, History
 from diarist.integrations.openai_agents.hooks import RunnerHooks
 from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
@@ -206,12 +206,13 @@ class ObservationalMemory:
         run.given, run.added, run.agent, run.in_step, run.done = items, [], data.agent, True, False
         try:
             history = self._reader.read(items)
+            if run.turn is None and await self._needs_all(history):
+                self._reader = ItemReader()
+                history = self._reader.read(items)
         except InputError as error:
             raise ValueError(str(error)) from error  # not the caller's mistake
         turn = run.turn
         if turn is None:
-            if self._reader.stored and await is_deleted(self._memory, self._thread_id):
-                self._reader.stored = 0
             run.start = self._reader.stored
             turn = self._turn(data, config)
             run.open(turn)
@@ -228,6 +229,11 @@ class ObservationalMemory:
         return ModelInputData(
             input=arrange(items, entries, view), instructions="\n\n".join(filter(None, instructions)) or None
         )
+
+    async def _needs_all(self, history: History[int]) -> bool:
+        """Return True if memory must be given its messages again: nothing else is new, or its thread was deleted."""
+        stored = self._reader.stored
+        return stored > 0 and (stored == len(history.entries) or await is_deleted(self._memory, self._thread_id))
 
     def _turn(self, data: CallModelData[Any], config: RunConfig) -> Turn:
         return self._memory.turn(**self._options, model=self._model or _model_of(data.agent, config), deps=data.context)
