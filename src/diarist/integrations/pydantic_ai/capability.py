@@ -172,6 +172,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         """Replace the messages of an attempt, and add the diary to its instructions."""
         _check_settings(request_context.model_settings)
         given, state = self._state.read(request_context.messages), self._state
+        if not given:  # the same question again
+            given, state.stored = state.history.messages, 0
         if self._turn is None or not given:
             return request_context
         if unread := [kind for kind in state.history.unknown if kind not in self._unread]:
