@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import pytest
 
 from diarist.chunks import DataChunk
-from diarist.exceptions import ConfigError, StorageError
+from diarist.exceptions import ConfigError, ModelError, StorageError
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.messages import as_text
 from diarist.models.base import ModelRequest
@@ -405,13 +405,28 @@ class AdapterConformance(ABC):
         storage = RecordingStorage()
         memory = self.memory(storage)
         program = self.program(Travel(), memory=memory)
+        await program.ask(question(0))
         storage.away = True
         assert (await program.ask(question(1))).strip() == answer(1).strip()
+        assert "turn-0:" in program.requests[-1].text
         storage.away = False
         assert (await program.ask(question(2))).strip() == answer(2).strip()
         for request in program.requests:
             assert_whole(request)
-        await self.assert_complete(program, memory, [1, 2])
+        await self.assert_complete(program, memory, range(3))
+
+    async def test_without_the_observer_the_program_has_its_memory(self) -> None:
+        away = ScriptedModel(lambda _: ModelError("the Observer is away"))
+        config = ObservationConfig(message_tokens=MESSAGE_TOKENS, buffer_tokens=False)
+        memory = Memory(
+            storage=InMemoryStorage(), observational_memory=ObservationalMemoryConfig(model=away, observation=config)
+        )
+        for number in range(20):
+            program = self.program(Travel(), memory=memory)
+            await program.ask(question(number))
+            for request in program.requests:
+                assert all(f"turn-{earlier}:" in request.text for earlier in range(number))
+        assert away.requests
 
     async def test_a_memory_that_stores_nothing_leaves_the_history_to_the_program(self) -> None:
         program = self.program(Travel(), memory=self.memory(read_only=True))

@@ -114,6 +114,10 @@ class OpenTurn:
             system = request.system_message
             given = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
             view = await self._turn.prompt([*given, *history.messages])
+            if view.degraded:
+                self._degraded(view.degraded)
+            if self._turn.degraded:
+                return request
             brought = {message.id for message in view.brought}
             new = zip(view.ids[len(given) :], history.entries, strict=True)
             messages = arrange(
@@ -131,8 +135,6 @@ class OpenTurn:
                 raise
             self._degraded(f"memory failed: {described(error)}")
             return request
-        if view.degraded:
-            self._degraded(view.degraded)
         return request.override(messages=messages, system_message=with_texts(system, view.system))
 
     async def overflowed(self, error: BaseException) -> bool:

@@ -85,7 +85,7 @@ class ObservationalMemory:
         session: For ``Runner.run(session=...)``.
         hooks: For ``Runner.run(hooks=...)``. Optional: with them, memory also knows answers that a guardrail blocked,
             answers that are the output of a tool, and handoffs with a filter.
-        degraded: Why memory did not take part in the last model call; empty if it did.
+        degraded: Why memory did not take part in the last model call, or could not take notes; otherwise empty.
 
     Raises:
         ConfigError: The session keeps its items on OpenAI's servers.
@@ -223,7 +223,7 @@ class ObservationalMemory:
         for entry, message_id in zip(given, view.ids, strict=True):  # memory has ids for messages without one
             entry.message.id = message_id
         self.degraded = view.degraded
-        if view.degraded:
+        if turn.degraded:
             return None
         instructions = [data.model_data.instructions, *view.system]
         return ModelInputData(

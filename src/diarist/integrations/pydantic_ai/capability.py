@@ -185,6 +185,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         events, self._events = self._events, []
         for event in events:
             await ctx.emit(MemoryEvent(type=event.type, values=event.to_dict()["data"]))
+        if self._turn.degraded:
+            return request_context
         parameters = request_context.model_request_parameters
         given = parameters.instruction_parts or []
         # Providers can cache the part of the system prompt before the first dynamic block.
