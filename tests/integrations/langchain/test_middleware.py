@@ -366,6 +366,16 @@ async def test_a_call_that_was_malformed_is_sent_with_its_result() -> None:
     assert [message.role for message in program.requests[-1].messages] == ["user", "assistant", "tool", "user"]
 
 
+async def test_without_memory_an_open_call_is_not_sent() -> None:
+    storage = RecordingStorage()
+    program = Program(replies("Hi.", call("confirm", what="Sure?"), "Fine."), memory_of(storage), tools=[confirm])
+    await program.run({"messages": "Hello"})
+    await program.run({"messages": "Go!"})
+    storage.away = True
+    await program.run({"messages": "Never mind."})
+    assert [message.text for message in program.requests[-1].messages] == ["Hello", "Hi.", "Go!", "Never mind."]
+
+
 # -- memory's tools
 
 

@@ -116,14 +116,13 @@ class OpenTurn:
             view = await self._turn.prompt([*given, *history.messages])
             if view.degraded:
                 self._degraded(view.degraded)
-            if self._turn.degraded:
-                return request
+            earlier = self._earlier if self._turn.degraded else ()  # memory has not brought them
             brought = {message.id for message in view.brought}
             new = zip(view.ids[len(given) :], history.entries, strict=True)
             messages = arrange(
                 request.messages,
                 self._earlier | {message_id: entry.places for message_id, entry in new if message_id not in brought},
-                order=view.order,
+                order=[*earlier, *view.order],
                 brought=view.brought,
                 notes=view.notes,
                 always=self._always(),
