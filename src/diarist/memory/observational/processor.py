@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any, cast
 
 from diarist.checks import flags, seconds
@@ -335,7 +335,8 @@ def _pinned(context: RunContext[Any]) -> set[str]:
     repair changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
-    question = takewhile(lambda message: message.role != "assistant", reversed(messages.input))
+    from_question = dropwhile(lambda message: message.role != "user", reversed(messages.input))
+    question = takewhile(lambda message: message.role == "user", from_question)
     newest = {message.id for message in [*question, *messages.input[-1:], *messages.response[-1:]]}
     return newest | messages.repaired | messages.dropped
 
