@@ -279,19 +279,14 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, memory: RunMemory) -> list[Tail]:
-        """Return the news of the resource's other threads, if they share the diary; failures become events.
-
-        If a thread cannot be read, return the news of those that were read before it.
-        """
-        tails: list[Tail] = []
+        """Return the news of the resource's other threads, if they share the diary; failures become events."""
         if memory.log.scope == "thread":
-            return tails
+            return []
         try:
-            async for tail in memory.window.tails():
-                tails.append(tail)
+            return await memory.window.tails()
         except StorageError as error:
             await memory.report(error)
-        return tails
+            return []
 
     def _compose(
         self, memory: RunMemory, asked: Message, note_of_others: SentBlock | None, tails: Sequence[Tail]
