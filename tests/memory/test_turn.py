@@ -532,6 +532,23 @@ async def test_mistakes_of_the_caller_are_raised_also_with_fail_open(memory: Mem
             await turn.prompt([{"role": "robot", "content": "Hello"}])
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("fail_open", "no"),
+        ("read_only", "yes"),
+        ("semantic_recall", 1),
+        ("last_messages", "ten"),
+        ("on_divergence", "merge"),
+        ("on_event", "print"),
+        ("model_id", None),
+    ],
+)
+def test_an_option_with_a_wrong_value_is_refused(memory: Memory, option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"memory.turn: {option} must be .*, not {value!r}"):
+        memory.turn(thread="t", **{option: value})
+
+
 async def test_a_message_that_cannot_be_read_at_the_end_interrupts_the_turn(memory: Memory) -> None:
     turn = memory.turn(thread="t")
     messages = list(ASKED)

@@ -58,7 +58,8 @@ class TurnView:
         notes: By the id of a user message, the memory note to put before its text.
         cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
         tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.
-        degraded: Why memory did not take part; empty if it did. The prompt then has the given messages alone.
+        degraded: Why memory did not take part, so that the prompt has the given messages alone; or why it could not
+            take notes. Empty otherwise.
     """
 
     prompt: Prompt
