@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from diarist import Agent, DataChunk, Memory
+from diarist import Agent, DataChunk, Memory, Tool, tool
 from diarist.exceptions import ConfigError, ProcessorError
 from diarist.processors import StructuredOutput
 from diarist.storage import InMemoryStorage
-from diarist.testing import ScriptedModel
+from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect
 
 
@@ -89,6 +89,37 @@ async def test_warn_returns_the_answer_without_an_object(caplog: pytest.LogCaptu
 async def test_fallback_replaces_a_failed_conversion() -> None:
     result, trip = await failing(on_failure="fallback", fallback={"city": "?", "days": 0})
     assert trip.value(result) == Trip(city="?", days=0)
+
+
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize(
+    ("payment", "stopped_by"),
+    [
+        (tool(needs_approval=True)(pay), "approval"),
+        (Tool(name="pay"), "client_tool"),
+        (tool(pay), "max_steps"),
+    ],
+)
+async def test_only_an_answer_is_converted(payment: Tool[object], stopped_by: str) -> None:
+    second = ScriptedModel(GOOD)
+    trip = StructuredOutput(Trip, model=second)
+    call = ToolCall("pay", {"amount": 3})
+    agent = Agent(model=ScriptedModel(call), tools=[payment], output_processors=[trip], max_steps=1)
+    result = await agent.generate("Pay the hotel.")
+    assert (result.stopped_by, trip.value(result), second.requests) == (stopped_by, None, [])
+
+
+async def test_the_answer_of_a_resumed_run_is_converted() -> None:
+    trip = StructuredOutput(Trip, model=ScriptedModel(GOOD))
+    model = ScriptedModel(ToolCall("pay", {"amount": 3}), "Three days in Rome.")
+    agent = Agent(model=model, tools=[tool(needs_approval=True)(pay)], output_processors=[trip])
+    stopped = await agent.generate("Pay the hotel.")
+    result = await agent.resume({stopped.pending[0].call_id: True}, of=stopped)
+    assert trip.value(result) == Trip(city="Rome", days=3)
 
 
 async def test_a_json_schema_is_accepted() -> None:

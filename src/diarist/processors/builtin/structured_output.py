@@ -89,7 +89,9 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         args.state["model"] = args.model
 
     async def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
-        """Convert the answer."""
+        """Convert the answer. A run that stops at tool calls has none."""
+        if any(not call.provider_executed for call in args.result.steps[-1].tool_calls):
+            return
         model: Model | None = self._model or args.state.get("model")
         if model is None:
             raise ConfigError("StructuredOutput: pass model=, or put it into processors= instead of output_processors=")
