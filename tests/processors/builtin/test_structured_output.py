@@ -140,6 +140,7 @@ async def test_a_missing_model_is_a_clear_error() -> None:
     [
         ({"max_retries": -1}, "StructuredOutput: max_retries must not be negative"),
         ({"on_failure": "ignore"}, "StructuredOutput: on_failure must be one of"),
+        ({"instructions": None}, "StructuredOutput: instructions must be a text"),
         ({"on_failure": "fallback"}, "StructuredOutput: fallback does not match"),
         ({"output_type": ScriptedModel}, "has no JSON schema"),
     ],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from diarist.checks import not_negative, one_of
+from diarist.checks import not_negative, one_of, texts
 from diarist.chunks import DataChunk
 from diarist.encoding import dumps
 from diarist.exceptions import ConfigError, InputError
@@ -72,6 +72,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
     def __post_init__(self) -> None:
         not_negative("StructuredOutput", "max_retries", self.max_retries)
         one_of("StructuredOutput", "on_failure", self.on_failure, ("block", "warn", "fallback"))
+        texts("StructuredOutput", instructions=self.instructions)
         self._type = OutputType(self.output_type)
         self._model = None if self.model is None else resolve(self.model)
         if self.on_failure == "fallback":
