@@ -302,7 +302,13 @@ def test_a_message_is_copied_but_keeps_its_id() -> None:
     assert (given.text, given.metadata) == ("hi", {"a": 1})
 
 
-@pytest.mark.parametrize("value", [None, 3, object(), [object()], [["x"]], {"role": "user"}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 3, object(), [object()], [["x"]], {"role": "user"}),
+        {"role": "assistant", "content": "x", "tool_calls": 3},
+    ],
+)
 def test_everything_else_is_an_input_error(value: Any) -> None:
     with pytest.raises(InputError):
         to_messages(value)

@@ -379,7 +379,10 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         role = "system"
     if role not in ("system", "user", "assistant"):
         raise InputError(f"message {index}: role must be system, user, assistant or tool, not {role!r}")
-    calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
+    called: Any = entry.get("tool_calls") or []
+    if not isinstance(called, list | tuple):
+        raise InputError(f"message {index}: tool_calls must be a list, not {type(called).__name__}")
+    calls = [_to_call(call, index) for call in cast(Sequence[Any], called)]
     parts: list[Part]
     if isinstance(content, str):
         parts = [*calls] if calls and not content else [TextPart(text=content), *calls]
