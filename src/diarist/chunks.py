@@ -453,6 +453,8 @@ def as_json(value: Any) -> Json:
     NaN and infinity become null. Lone surrogates become U+FFFD. Any other value without a JSON form becomes its
     ``str``.
     """
+    if value is None or isinstance(value, str | bool | int):
+        return clean(value)
     from pydantic_core import to_jsonable_python
 
     return clean(to_jsonable_python(value, bytes_mode="base64", fallback=str))
