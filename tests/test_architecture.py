@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "byte_cache",
         "checks",
+        "data_urls",
         "message_check",
         "message_list",
         "notebook",

@@ -17,7 +17,7 @@ from diarist.memory import RetrievalConfig
 from diarist.memory.turn import Turn
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
-from tests.scenarios.kit import failing, observational, words
+from tests.scenarios.kit import failing, observational, observer, words
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Rome"}'}}
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "How is Rome?"}]
@@ -244,6 +244,20 @@ async def test_a_long_history_from_before_is_observed_in_its_first_turn(discards
         view = await turn.prompt(user("Next"))
         assert ("note-1" in view.prompt.text) is not discards
     assert len(await texts(memory)) == (1 if discards else len(given) + 1)
+
+
+async def test_the_question_of_a_turn_that_begins_after_tool_calls_is_not_observed_yet() -> None:
+    model = observer()
+    memory = observational(InMemoryStorage(), message_tokens=200, observer_model=model)
+    given = [*ASKED, *LOOKED, {**SEEN[0], "content": words("sunny", 250)}]
+    given += [{**LOOKED[0], "tool_calls": [{**CALL, "id": "c2"}]}, {**SEEN[0], "tool_call_id": "c2"}]
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+    assert "note-1" in view.prompt.text
+    assert [message.role for message in view.messages] == ["user", "assistant", "tool"]
+    assert "How is Rome?" in view.messages[0].text
+    assert view.prompt.text.count("sunny") == 1
+    assert ["How is Rome?" in request.prompt.text for request in model.requests] == [False]
 
 
 async def test_memory_makes_room_in_a_history_that_is_new() -> None:

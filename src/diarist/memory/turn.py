@@ -18,7 +18,7 @@ from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
 from diarist.exceptions import ConfigError, ContextOverflowError, DiaristError, InputError, described
 from diarist.memory.background import Background
-from diarist.memory.divergence import content_of, fold_results
+from diarist.memory.divergence import fold_results, key_of
 from diarist.message_list import MessageInput, MessageList, Snapshot, SystemMessage, to_messages
 from diarist.messages import Json, Message, Part, Prompt, PromptMessage, ToolPart, as_text, new_id
 from diarist.models.base import Model, ModelRequest, ModelSettings
@@ -525,16 +525,12 @@ def _stored_ids(given: Sequence[Message], window: Sequence[Message]) -> dict[str
     loose = defaultdict[object, list[str]](list)
     for message in given:
         if message.id not in shown:
-            loose[_exact_key(message)].append(message.id)
+            loose[key_of(message)].append(message.id)
     stored: dict[str, str] = {}
     for message in reversed(window) if loose else ():
-        if message.id not in given_ids and (same := loose.get(_exact_key(message))):
+        if message.id not in given_ids and (same := loose.get(key_of(message))):
             stored[same.pop()] = message.id
     return stored
-
-
-def _exact_key(message: Message) -> object:
-    return content_of(message), tuple([part.call_id for part in message.tool_parts])
 
 
 def has_open_calls(message: Message) -> bool:

@@ -30,6 +30,7 @@ from agents.run import AgentRunner, CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from diarist.chunks import DataChunk
+from diarist.encoding import parse_arguments
 from diarist.exceptions import ConfigError, InputError, described
 from diarist.integrations.history import UNREAD
 from diarist.integrations.openai_agents.hooks import RunnerHooks
@@ -39,7 +40,6 @@ from diarist.integrations.openai_agents.session import MemorySession, Wrapper
 from diarist.memory import Memory, Turn
 from diarist.messages import Message
 from diarist.models.base import Model as OurModel
-from diarist.models.base import parse_arguments
 from diarist.run_context import ThreadRef
 from diarist.storage.records import Thread, thread_and_resource
 from diarist.tools import ToolDefinition

@@ -37,9 +37,9 @@ from diarist.chunks import (
     ToolResultPayload,
     Usage,
 )
+from diarist.encoding import parse_arguments
 from diarist.exceptions import ContentFilterError, ModelConnectionError
 from diarist.messages import Json
-from diarist.models.base import parse_arguments
 from diarist.models.provider_data import from_part, of_call, of_result
 
 _FINISH: dict[str, FinishReason] = {
