@@ -334,6 +334,23 @@ async def test_forget_reaches_every_branch(client: Client) -> None:
     assert await client.memory.storage.list_superseded("t") == []
 
 
+async def test_the_message_to_go_back_to_is_forgotten_at_that_moment() -> None:
+    class Meddled(InMemoryStorage):
+        forgotten = ""
+
+        async def set_branch(self, *args: Any, **options: Any) -> list[str]:
+            if forgotten := self.forgotten:
+                self.forgotten = ""
+                await client.memory.forget(message_ids=[forgotten], thread="t")
+            return await super().set_branch(*args, **options)
+
+    client = Client(storage := Meddled(), observing=False)
+    await client.talk()
+    storage.forgotten = (await client.memory.messages.list(thread="t"))[3].id
+    await client.send([*client.copy[:4], user("edited")])
+    assert await client.rows() == [*SAID[:3], "edited", "answer-6"]
+
+
 async def test_a_call_that_fails_at_once_leaves_the_branch_as_it_was(client: Client) -> None:
     failing = Agent(model=ScriptedModel(RuntimeError("down")), memory=client.memory)
     with pytest.raises(RuntimeError):
