@@ -117,6 +117,15 @@ async def test_after_a_message_was_forgotten(client: Client) -> None:
     assert await client.rows() == [*expected[:-1], "answer-7"]
 
 
+async def test_a_new_question_is_not_taken_for_the_old_words_of_a_changed_one(client: Client) -> None:
+    rows = await client.memory.messages.list(thread="t")
+    for place in (3, 8):
+        await client.memory.messages.update(rows[place].id, thread="t", text=words("changed", LENGTH))
+    await client.send([*client.copy[:-2], user("another-5")])
+    assert await client.rows() == [*SAID[:3], "changed", *SAID[4:-2], "another-5", "answer-6"]
+    assert client.prompt[-1] == "another-5"
+
+
 # --- options of the call ---------------------------------------------------------------------------------------
 
 
