@@ -90,7 +90,8 @@ def neutral(messages: Sequence[BaseMessage]) -> list[SentMessage]:
             case SystemMessage():
                 pass
             case AIMessage():
-                calls = tuple(call["id"] or "" for call in message.tool_calls)
+                # OpenAI's integration sends malformed calls, too.
+                calls = tuple(call["id"] or "" for call in [*message.tool_calls, *message.invalid_tool_calls])
                 out.append(SentMessage(role="assistant", text=message.text, calls=calls))
             case ToolMessage():
                 out.append(SentMessage(role="tool", text=message.text, result_of=message.tool_call_id))

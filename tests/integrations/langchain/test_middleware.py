@@ -357,10 +357,13 @@ async def test_history_that_was_read_before_is_not_given_to_memory_again() -> No
     assert [m.text for m in program.requests[-1].messages if m.role == "assistant"] == ["Hello."] * 4
 
 
-async def test_a_call_that_was_malformed_is_sent_with_its_result() -> None:
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_call_that_was_malformed_is_sent_with_its_result(away: bool) -> None:
     malformed: Any = {"type": "invalid_tool_call", "id": "c1", "name": "weather", "args": "{bad", "error": "no JSON"}
-    program = Program(replies(AIMessage("", invalid_tool_calls=[malformed]), "Sorry."), memory_of())
+    storage = RecordingStorage()
+    program = Program(replies(AIMessage("", invalid_tool_calls=[malformed]), "Sorry."), memory_of(storage))
     await program.run({"messages": "How is Rome?"})
+    storage.away = away
     await program.run({"messages": "Hello?"})
     assert_whole(program.requests[-1])
     assert [message.role for message in program.requests[-1].messages] == ["user", "assistant", "tool", "user"]

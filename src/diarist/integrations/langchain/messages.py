@@ -79,13 +79,33 @@ def outline(messages: Sequence[BaseMessage]) -> dict[str, list[int]]:
             case AIMessage() | HumanMessage() | ToolMessage() if message.id is not None:
                 found[message.id] = [place]
                 if isinstance(message, AIMessage):
-                    calls = [*message.tool_calls, *message.invalid_tool_calls]
-                    waiting |= dict.fromkeys([call["id"] for call in calls], message.id)
+                    waiting |= dict.fromkeys(_call_ids(message), message.id)
             case _:
                 pass
     for message_id in set(waiting.values()):
         del found[message_id]
     return found
+
+
+def without_half_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages without answers that have open calls, and without results that have no call."""
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    complete = {
+        id(message): ids
+        for message in messages
+        if isinstance(message, AIMessage) and (ids := _call_ids(message)) <= answered
+    }
+    called = set[str | None]().union(*complete.values())
+    return [
+        message
+        for message in messages
+        if not isinstance(message, AIMessage | ToolMessage)
+        or (message.tool_call_id in called if isinstance(message, ToolMessage) else id(message) in complete)
+    ]
+
+
+def _call_ids(message: AIMessage) -> set[str | None]:
+    return {call["id"] for call in [*message.tool_calls, *message.invalid_tool_calls]}
 
 
 def arrange(

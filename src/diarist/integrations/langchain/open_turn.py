@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
 from diarist.integrations.history import UNREAD, History
-from diarist.integrations.langchain.messages import arrange, outline, to_neutral, with_texts
+from diarist.integrations.langchain.messages import arrange, outline, to_neutral, with_texts, without_half_pairs
 from diarist.memory import Turn
 from diarist.messages import Json, Message, TextPart
 
@@ -116,13 +116,14 @@ class OpenTurn:
             view = await self._turn.prompt([*given, *history.messages])
             if failure := view.degraded or view.warning:
                 self._degraded(failure)
-            earlier = self._earlier if view.degraded else ()  # memory has not brought them
+            if view.degraded:
+                return request.override(messages=without_half_pairs(request.messages))
             brought = {message.id for message in view.brought}
             new = zip(view.ids[len(given) :], history.entries, strict=True)
             messages = arrange(
                 request.messages,
                 self._earlier | {message_id: entry.places for message_id, entry in new if message_id not in brought},
-                order=[*earlier, *view.order],
+                order=view.order,
                 brought=view.brought,
                 notes=view.notes,
                 always=self._always(),
