@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from diarist.cli.app import app
+from tests.evals import samples
 
 BARE = """
 import sys
@@ -72,14 +73,17 @@ def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
     assert "nothing to do" in bare("migrate", "memory.db").stdout
 
 
-@pytest.mark.parametrize("command", ["observe chat.json", "demo"])
+@pytest.mark.parametrize(
+    "command", ["observe chat.json --model", "demo --model", "eval locomo --data talks.json --out run --reader"]
+)
 def test_hints_name_options_that_the_command_has(folder: Path, command: str) -> None:
-    result = CliRunner().invoke(app, [*command.split(), "--model", "anthropic/x"])
+    samples.written(Path("talks.json"), samples.locomo())
+    result = CliRunner().invoke(app, [*command.split(), "anthropic/x"])
     assert result.exit_code == 2
     assert result.stderr == (
         "Error: no key for 'anthropic': set ANTHROPIC_API_KEY, or name the variable that holds it with --api-key-env\n"
     )
-    assert "--api-key-env" in CliRunner().invoke(app, [command.split()[0], "--help"]).stdout
+    assert "--api-key-env" in CliRunner().invoke(app, [*command.partition(" --")[0].split(), "--help"]).stdout
 
 
 @pytest.mark.parametrize(
