@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,33 @@ def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
     assert "nothing to do" in bare("migrate", "memory.db").stdout
 
 
+@pytest.mark.parametrize("command", ["observe chat.json", "export memory.db -"])
+def test_a_full_disk_is_one_line(folder: Path, command: str) -> None:
+    CliRunner().invoke(app, ["import", "chat.json", "memory.db"])
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "diarist", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "Error: [Errno 28] No space left on device"
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["observe chat.json", "observe chat.json --output json", "demo --turns 1"])
+def test_files_and_pipes_get_utf_8(folder: Path, command: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "diarist", *command.split()],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},  # as on Windows before Python 3.15
+        check=True,
+    )
+    assert ("█" if "demo" in command else "🔴") in result.stdout.decode()
+
+
 @pytest.mark.parametrize(
     "command", ["observe chat.json --model", "demo --model", "eval locomo --data talks.json --out run --reader"]
 )
@@ -127,6 +155,8 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
         ("observe chat.json --model gpt-5-mini", "write provider/model, such as 'openai/gpt-5-mini'"),
         ("observe chat.json --model opena/gpt-5-mini", "did you mean 'openai'?"),
         ("import nothing.json memory.db", "the file nothing.json does not exist"),
+        ("import . memory.db", ". is a folder"),
+        ("eval locomo --data talks.json --out chat.json --reader tests.evals.scripted:anything", "File exists"),
         ("import chat.json nowhere/memory.db", "the folder nowhere does not exist"),
         ("export nothing.db -", "the file nothing.db does not exist"),
         ("migrate nothing.db", "the file nothing.db does not exist"),
@@ -135,6 +165,7 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
     ],
 )
 def test_a_wrong_name_is_one_line(folder: Path, command: str, says: str) -> None:
+    samples.written(Path("talks.json"), samples.locomo())
     result = CliRunner().invoke(app, command.split())
     lines = result.stderr.splitlines()
     assert says in lines[-1]

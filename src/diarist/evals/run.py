@@ -24,7 +24,6 @@ from diarist.evals.systems.base import System
 from diarist.exceptions import InputError, described
 from diarist.models.base import Model
 
-
 ModelAt = Callable[[str, str | None], Model]
 """Takes a model's id and its server's URL, if it is the user's own."""
 
