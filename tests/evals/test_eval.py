@@ -308,10 +308,9 @@ class TestSystems:
         assert "is neither a system nor a function that returns one" in result.stderr
 
     def test_a_system_that_cannot_be_made_fails_no_session(self, data: Path, tmp_path: Path) -> None:
-        result = run(command(data, tmp_path / "a", "--system", "tests.evals.scripted:NoFolder"), status=2)
-        assert result.stderr.endswith(
-            "Error: tests.evals.scripted:NoFolder cannot be made with a folder: TypeError: NoFolder() takes no arguments\n"
-        )
+        name = "tests.evals.scripted:NoFolder"
+        result = run(command(data, tmp_path / "a", "--system", name), status=2)
+        assert f"Error: {name} cannot be made with a folder: TypeError: NoFolder() takes no arg" in result.stderr
         assert not [*tmp_path.rglob("sessions.jsonl")]
 
     def test_a_name_is_printed_as_it_is(self, data: Path, tmp_path: Path) -> None:
