@@ -23,7 +23,8 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 CLOCK = start=$$(date +%s); took() { s=$$(($$(date +%s) - start)); echo "$@ took $$((s / 60)) min $$((s % 60)) s"; }; trap took EXIT
 
 test: $(READY) ## Check style and types, then run the quick tests (options: make test ARGS="-k tokens")
-	@$(CLOCK); $(MAKE) lint && $(PYTEST) -m "not slow" $(ARGS)
+	@$(CLOCK); $(MAKE) lint & lint=$$!; $(PYTEST) -m "not slow" $(ARGS); tests=$$?; \
+	wait $$lint || { echo "make lint failed; its messages are above, or run: make lint" >&2; exit 1; }; exit $$tests
 
 test-all: $(READY) ## The same, then the slow tests and the adapters, as continuous integration does
 	@$(CLOCK); $(MAKE) test ARGS="--hypothesis-profile=thorough" && $(MAKE) test-slow && $(MAKE) test-integrations NAME="$(ADAPTERS)"

@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "byte_cache",
         "checks",
+        "data_urls",
         "message_check",
         "message_list",
         "notebook",
@@ -44,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 WITHIN = {
     "messages": {"encoding", "exceptions"},
-    "chunks": {"exceptions", "messages"},
+    "chunks": {"encoding", "exceptions", "messages"},
 }
 """Inside the lowest layer words build on words; inside layer 1 modules may use each other."""
 

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from diarist import Agent, DataChunk, Message, Processor, chunks
+from diarist import Agent, DataChunk, Message, Processor, Tool, chunks
 from diarist.chunks import Chunk
 from diarist.messages import DataPart, FilePart, ToolPart
-from diarist.testing import ScriptedModel
+from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect
 
 
@@ -109,6 +109,14 @@ async def test_a_run_with_an_output_type_can_be_sent(output_type: Any, said: Any
     seen = await collect(agent.stream("hi", output_type=output_type))
     (sent,) = [chunk.to_dict() for chunk in seen if chunk.type == "object-result"]
     assert json.loads(json.dumps(sent))["payload"] == {"object": said}
+
+
+@pytest.mark.parametrize("found", ["caf\udce9.txt", {"x": [Tag(tag_name="caf\udce9", weight=math.nan)]}])
+async def test_results_that_are_no_unicode_can_be_sent(found: Any) -> None:
+    model = ScriptedModel(ToolCall("ls", {}), "One file.")
+    seen = await collect(Agent(model=model, tools=[Tool(name="ls", function=lambda: found)]).stream("hi"))
+    sent = [json.dumps(chunk.to_dict(), ensure_ascii=False, allow_nan=False).encode() for chunk in seen]
+    assert [said.count("caf\ufffd".encode()) > 0 for said in sent if b'"result":' in said] == [True, True]
 
 
 async def test_what_processors_send_can_be_sent() -> None:

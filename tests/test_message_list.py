@@ -240,6 +240,10 @@ def test_a_part_in_a_dictionary_is_copied() -> None:
             {"type": "input_audio", "input_audio": {"data": "bXAz", "format": "mp3"}},
             FilePart(media_type="audio/mpeg", data=b"mp3"),
         ),
+        (
+            {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}},
+            FilePart(media_type="image/*", url="https://example.org/cat.png"),
+        ),
     ],
 )
 def test_files_are_read_as_chat_completions_have_them(part: Any, read: FilePart) -> None:
@@ -247,6 +251,18 @@ def test_files_are_read_as_chat_completions_have_them(part: Any, read: FilePart)
     assert out.parts == [read]
     (sent,) = to_openai(out)[0]["content"]
     assert to_messages({"role": "user", "content": [sent]})[0].parts == [read]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}},
+        {"type": "input_audio", "input_audio": {"data": "?", "format": "mp3"}},
+    ],
+)
+def test_bytes_that_are_not_base64_are_named(part: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="message 0: cannot decode the bytes of a file: data:"):
+        to_messages({"role": "user", "content": [part]})
 
 
 @pytest.mark.parametrize(
@@ -286,7 +302,13 @@ def test_a_message_is_copied_but_keeps_its_id() -> None:
     assert (given.text, given.metadata) == ("hi", {"a": 1})
 
 
-@pytest.mark.parametrize("value", [None, 3, object(), [object()], [["x"]], {"role": "user"}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 3, object(), [object()], [["x"]], {"role": "user"}),
+        {"role": "assistant", "content": "x", "tool_calls": 3},
+    ],
+)
 def test_everything_else_is_an_input_error(value: Any) -> None:
     with pytest.raises(InputError):
         to_messages(value)

@@ -320,6 +320,9 @@ def test_parameters_that_are_no_schema_are_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match=r"write its fields below \"properties\": {\"properties\": {'city': ...}}"):
         Tool(name="weather", parameters={"city": {"type": "string"}})
     Tool(name="any", parameters={"type": "object", "additionalProperties": {"type": "string"}})
+    given: Any = BaseModel
+    with pytest.raises(ConfigError, match=r"tool 'weather': parameters must be a JSON schema .*model_json_schema\(\)"):
+        Tool(name="weather", parameters=given)
 
 
 def test_a_lambda_has_no_name_to_show() -> None:

@@ -13,8 +13,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast
 
-import orjson
-
+from diarist.encoding import clean
 from diarist.exceptions import InputError
 from diarist.messages import Json, Message
 
@@ -451,10 +450,11 @@ def as_json(value: Any) -> Json:
     """Return any value as JSON.
 
     Models and dataclasses become objects with their own field names. Dates become ISO texts, bytes become base64, and
-    NaN and infinity become null. Any other value without a JSON form becomes its ``str``.
+    NaN and infinity become null. Lone surrogates become U+FFFD. Any other value without a JSON form becomes its
+    ``str``.
     """
     if value is None or isinstance(value, str | bool | int):
-        return value
-    from pydantic_core import to_json
+        return clean(value)
+    from pydantic_core import to_jsonable_python
 
-    return orjson.loads(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))
+    return clean(to_jsonable_python(value, bytes_mode="base64", fallback=str))

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 
+from diarist.data_urls import url_of
 from diarist.exceptions import BadRequestError, InputError
 from diarist.message_list import MessageInput, to_messages
 from diarist.messages import (
@@ -165,11 +166,8 @@ def _ui_part(part: Part, number: int) -> dict[str, Json]:
         case ToolPart():
             return _ui_call(part)
         case FilePart():
-            url = part.url
-            if part.data is not None:
-                url = f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
             name = {} if part.name is None else {"filename": part.name}
-            return {"type": "file", "mediaType": part.media_type, "url": url, **name}
+            return {"type": "file", "mediaType": part.media_type, "url": url_of(part), **name}
         case SourcePart():
             source = {"type": "source-url", "sourceId": part.id or f"source-{number}", "url": part.url}
             return {**source, "title": part.title} if part.title else source

@@ -23,6 +23,19 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
         return json.dumps(clean(value), default=str, sort_keys=sort_keys).encode()
 
 
+def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
+    """Parse the arguments of a tool call. Returns them and None; or empty arguments and why they cannot be read."""
+    if not raw.strip():
+        return {}, None
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        return {}, f"the arguments are not JSON ({error}): {raw[:500]}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments are not a JSON object: {raw[:500]}"
+    return cast(dict[str, Any], value), None
+
+
 def clean(value: Any) -> Any:
     """Return a copy in which all strings and numbers can be encoded."""
     if isinstance(value, str):

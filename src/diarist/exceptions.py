@@ -38,6 +38,10 @@ from typing import Any
 class DiaristError(Exception):
     """Base of all errors of this library."""
 
+    def __reduce__(self) -> Any:
+        # Without __init__: some errors require arguments that are not in `args`, so they could not leave a process.
+        return Exception.__new__, (type(self), *self.args), self.__dict__
+
 
 class ConfigError(DiaristError):
     """A contradiction or an impossible value in the configuration."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -12,8 +10,8 @@ from functools import cache
 from types import MethodType
 from typing import Any, Literal, cast
 
-import orjson
-
+from diarist.data_urls import audio_type, read_data_url
+from diarist.encoding import parse_arguments
 from diarist.exceptions import InputError
 from diarist.message_check import flaw
 from diarist.messages import (
@@ -41,7 +39,6 @@ _CHAT_FORM = (
     "{'type': 'input_audio', ...} and {'type': 'file', ...} with file_data, calls in tool_calls of an assistant "
     "message, and results in messages of role tool"
 )
-_AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +379,10 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         role = "system"
     if role not in ("system", "user", "assistant"):
         raise InputError(f"message {index}: role must be system, user, assistant or tool, not {role!r}")
-    calls = [_to_call(call, index) for call in cast(list[Any], entry.get("tool_calls") or [])]
+    called: Any = entry.get("tool_calls") or []
+    if not isinstance(called, list | tuple):
+        raise InputError(f"message {index}: tool_calls must be a list, not {type(called).__name__}")
+    calls = [_to_call(call, index) for call in cast(Sequence[Any], called)]
     parts: list[Part]
     if isinstance(content, str):
         parts = [*calls] if calls and not content else [TextPart(text=content), *calls]
@@ -412,13 +412,10 @@ def _to_time(value: Any, index: int) -> datetime:
 def _to_call(call: Any, index: int) -> ToolPart:
     match call:
         case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
-            try:
-                args: Any = orjson.loads(arguments or "{}")
-            except orjson.JSONDecodeError:
-                args = None
-            if not isinstance(args, dict):  # a mistake of the model, which the loop answers with an error
+            args, problem = parse_arguments(arguments)
+            if problem is not None:  # a mistake of the model, which the loop answers with an error
                 args = {"arguments": arguments}
-            return ToolPart(call_id=call_id, name=name, args=cast(dict[str, Any], args))
+            return ToolPart(call_id=call_id, name=name, args=args)
         case _:
             raise InputError(f"message {index}: cannot read the tool call {str(call)[:100]}")
 
@@ -442,20 +439,20 @@ def _to_part(part: Any, index: int) -> Part:
         case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
             return TextPart(text=text)
         case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return _to_file(url, "image/*")
+            return _to_file(url, "image/*", index)
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
-            return _to_file(f"data:{_AUDIO.get(kind, f'audio/{kind}')};base64,{data}", "audio/*")
+            return _to_file(f"data:{audio_type(kind)};base64,{data}", "audio/*", index)
         case {"type": "file", "file": {"file_data": str(url), **rest}}:
-            return _to_file(url, "application/octet-stream", rest.get("filename"))
+            return _to_file(url, "application/octet-stream", index, rest.get("filename"))
         case _:
             raise InputError(f"message {index}: cannot read the content part {str(part)[:100]}; {_CHAT_FORM}")
 
 
-def _to_file(url: str, media_type: str, name: str | None = None) -> FilePart:
-    """Return a file at an address; of a ``data:`` address in base64, its bytes."""
-    head, is_encoded, encoded = url.partition(";base64,")
-    if head.startswith("data:") and is_encoded:
-        with suppress(ValueError):
-            data = b64decode(encoded, validate=True)
-            return FilePart(media_type=head.removeprefix("data:").split(";")[0] or media_type, data=data, name=name)
-    return FilePart(media_type=media_type, url=url, name=name)
+def _to_file(url: str, media_type: str, index: int, name: str | None = None) -> FilePart:
+    """Return a file with its URL; of a ``data:`` URL, with its bytes."""
+    if not url.startswith("data:"):
+        return FilePart(media_type=media_type, url=url, name=name)
+    found = read_data_url(url)
+    if found is None:
+        raise InputError(f"message {index}: cannot decode the bytes of a file: {url[:60]}")
+    return FilePart(media_type=found[0] or media_type, data=found[1], name=name)

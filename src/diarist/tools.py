@@ -119,6 +119,11 @@ class Tool(Generic[DepsT]):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
+        if not isinstance(self.parameters, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"tool {self.name!r}: parameters must be a JSON schema as a dictionary, not {self.parameters!r}; of a "
+                "Pydantic model, write Model.model_json_schema()"
+            )
         fields = self.parameters or {}
         described = all(isinstance(value, dict) and "type" in value for value in fields.values())
         if fields and described and fields.keys().isdisjoint(("properties", "additionalProperties")):

@@ -451,7 +451,12 @@ async def test_a_tool_that_asks_several_agents_gives_their_answers_only() -> Non
         helpers = [Agent(model=ScriptedModel(each), instructions="Keep this to yourself.") for each in ("a", "b")]
         return [await helper.generate("well?") for helper in helpers]
 
+    async def ask_by_name() -> dict[str, AgentResult[Any]]:
+        """Ask the helpers."""
+        return dict(zip(("first", "second"), await ask(), strict=True))
+
     assert (await call(ask)).result == ["a", "b"]
+    assert (await call(ask_by_name)).result == {"first": "a", "second": "b"}
 
 
 async def test_a_tool_whose_other_agent_waits_for_approval_fails() -> None:

@@ -42,7 +42,7 @@ class AnthropicServer(LoopbackServer):
             yield _event("content_block_stop", index=index)
 
     def end(self, request: Recorded, answer: Answer) -> Iterator[str]:
-        finish = {"stop": "end_turn", "length": "max_tokens", "filter": "refusal"}[answer.finish]
+        finish = {"stop": "end_turn", "length": "max_tokens", "filter": "refusal", "odd": "bored"}[answer.finish]
         stop = {"stop_reason": "tool_use" if answer.calls else finish, "stop_sequence": None}
         usage: dict[str, Any] = {"output_tokens": answer.tokens.output}
         if answer.tokens.reasoning:

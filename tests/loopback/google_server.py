@@ -36,7 +36,7 @@ class GoogleServer(LoopbackServer):
             "cachedContentTokenCount": tokens.cached,
             "totalTokenCount": tokens.input + tokens.output,
         }
-        finish = {"stop": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}[answer.finish]
+        finish = {"stop": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY", "odd": "OTHER"}[answer.finish]
         yield _chunk(request, [], finish=finish, usageMetadata=usage)
 
     def error_event(self, request: Recorded) -> str:

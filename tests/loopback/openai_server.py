@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.loopback.server import Answer, Call, HttpError, LoopbackServer, Recorded, Search, sse
 
-_CHAT_FINISH = {"stop": "stop", "length": "length", "filter": "content_filter", "unsaid": None}
+_CHAT_FINISH = {"stop": "stop", "length": "length", "filter": "content_filter", "odd": "bored", "unsaid": None}
 
 
 class OpenAIServer(LoopbackServer):
@@ -228,6 +228,6 @@ def _responses_end(request: Recorded, answer: Answer) -> Iterator[str]:
         whole = _response(request, "completed", usage=usage)
         yield _event("response.completed", response=whole)
         return
-    why = {"length": "max_output_tokens", "filter": "content_filter"}[answer.finish]
+    why = {"length": "max_output_tokens", "filter": "content_filter", "odd": "bored"}[answer.finish]
     whole = _response(request, "incomplete", usage=usage, incomplete_details={"reason": why})
     yield _event("response.incomplete", response=whole)

@@ -66,8 +66,8 @@ class Answer:
     mix_calls: bool = False
     """Send the fragments of several calls in turns, as some servers do."""
     tokens: Tokens = field(default_factory=Tokens)
-    finish: Literal["stop", "length", "filter", "unsaid"] = "stop"
-    """``unsaid``: chat completions only; some servers give no reason."""
+    finish: Literal["stop", "length", "filter", "odd", "unsaid"] = "stop"
+    """``odd``: a reason that no client knows; ``unsaid``: chat completions only; some servers give no reason."""
     then: Literal["end", "error", "cut", "eof", "hang", "drip"] = "end"
 
 

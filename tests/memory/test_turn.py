@@ -17,7 +17,7 @@ from diarist.memory import RetrievalConfig
 from diarist.memory.turn import Turn
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
-from tests.scenarios.kit import failing, observational, words
+from tests.scenarios.kit import failing, observational, observer, words
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Rome"}'}}
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "How is Rome?"}]
@@ -246,6 +246,20 @@ async def test_a_long_history_from_before_is_observed_in_its_first_turn(discards
     assert len(await texts(memory)) == (1 if discards else len(given) + 1)
 
 
+async def test_the_question_of_a_turn_that_begins_after_tool_calls_is_not_observed_yet() -> None:
+    model = observer()
+    memory = observational(InMemoryStorage(), message_tokens=200, observer_model=model)
+    given = [*ASKED, *LOOKED, {**SEEN[0], "content": words("sunny", 250)}]
+    given += [{**LOOKED[0], "tool_calls": [{**CALL, "id": "c2"}]}, {**SEEN[0], "tool_call_id": "c2"}]
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt(given)
+    assert "note-1" in view.prompt.text
+    assert [message.role for message in view.messages] == ["user", "assistant", "tool"]
+    assert "How is Rome?" in view.messages[0].text
+    assert view.prompt.text.count("sunny") == 1
+    assert ["How is Rome?" in request.prompt.text for request in model.requests] == [False]
+
+
 async def test_memory_makes_room_in_a_history_that_is_new() -> None:
     memory = observational(InMemoryStorage(), message_tokens=100_000)
     given = [said for number in range(10) for said in (*user(words(f"talk-{number}", 40)), *SAID)] + user("And now?")
@@ -472,13 +486,14 @@ async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_observer_that_fails_is_named_and_loses_nothing() -> None:
-    events, degraded = list[DataChunk](), list[str]()
+    events, warnings = list[DataChunk](), list[str]()
     memory = observational(InMemoryStorage(), observer_model=failing(), buffer_tokens=False)
     for number in range(5):
         async with memory.turn(thread="t", on_event=events.append) as turn:
             view = await turn.prompt(user(words(f"talk-{number}", 40)))
-            degraded.append(view.degraded)
-    assert [text for text in degraded if text] == ["memory could not take notes: the observer is down"]
+            warnings.append(view.warning)
+            assert not view.degraded
+    assert [text for text in warnings if text] == ["memory could not take notes: the observer is down"]
     assert "talk-0" in view.prompt.text
     assert "data-om-observation-failed" in {event.type for event in events}
 
@@ -516,6 +531,23 @@ async def test_mistakes_of_the_caller_are_raised_also_with_fail_open(memory: Mem
             await turn.prompt([{"role": "system", "content": "Be kind."}])
         with pytest.raises(InputError, match="message 0"):
             await turn.prompt([{"role": "robot", "content": "Hello"}])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("fail_open", "no"),
+        ("read_only", "yes"),
+        ("semantic_recall", 1),
+        ("last_messages", "ten"),
+        ("on_divergence", "merge"),
+        ("on_event", "print"),
+        ("model_id", None),
+    ],
+)
+def test_an_option_with_a_wrong_value_is_refused(memory: Memory, option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"memory.turn: {option} must be .*, not {value!r}"):
+        memory.turn(thread="t", **{option: value})
 
 
 async def test_a_message_that_cannot_be_read_at_the_end_interrupts_the_turn(memory: Memory) -> None:

@@ -184,6 +184,11 @@ class ModelConformance:
         wire.server.will(Answer(text=["Once upon"], finish="length"))
         assert finish(await read(model)).payload.reason == "length"
 
+    async def test_an_answer_with_an_unknown_reason_is_whole(self, wire: Wire, model: Model) -> None:
+        wire.server.will(Answer(text=["Well."], finish="odd"))
+        chunks = await read(model)
+        assert (text(chunks), finish(chunks).payload.reason) == (["Well."], "other")
+
     async def test_a_filtered_answer_keeps_what_came(self, wire: Wire, model: Model) -> None:
         wire.server.will(Answer(text=["Well, "], finish="filter"))
         chunks = await read(model)

@@ -159,6 +159,14 @@ async def test_a_merge_decides(hook: str) -> None:
     assert len(outcomes) % 2 == 0
 
 
+async def test_a_denied_call_stays_denied_after_a_merge() -> None:
+    deny = acts("deny", "process_tool_call", lambda args: {"deny": "no"})
+    looks = [acts(name, "process_tool_result", lambda args: None) for name in ("a", "b")]
+    whole = agent(deny, Parallel(*looks, merge=lambda results: results[0]), hook="process_tool_result")
+    (call,) = (await whole.generate("hello")).steps[0].tool_calls
+    assert (call.state, call.result) == ("denied", "no")
+
+
 async def test_a_merge_that_fails_is_named() -> None:
     def broken(results: list[Any]) -> Any:
         raise ValueError("cannot decide")

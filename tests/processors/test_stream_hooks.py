@@ -404,10 +404,10 @@ async def test_one_that_was_shown_nothing_is_not_warned_about(caplog: pytest.Log
 
 
 class Keeps(Processor[Any]):
-    """Holds all text back until a chunk of this type comes."""
+    """Holds all text back until a chunk of this type comes. ``instead``: sends the text in the place of that chunk."""
 
-    def __init__(self, until: str) -> None:
-        self.until = until
+    def __init__(self, until: str, *, instead: bool = False) -> None:
+        self.until, self.instead = until, instead
 
     def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
         if isinstance(args.part, TextDelta):
@@ -417,12 +417,14 @@ class Keeps(Processor[Any]):
         if args.part.type != self.until or not text:
             return args.part
         args.state["text"] = ""
-        return [TextDelta(payload=TextPayload(text=text)), args.part]
+        delta = TextDelta(payload=TextPayload(text=text))
+        return delta if self.instead else [delta, args.part]
 
 
+@pytest.mark.parametrize("instead", [False, True])
 @pytest.mark.parametrize("until", ["step-finish", "finish"])
-async def test_text_after_the_response_is_an_error_that_names_the_processor(until: str) -> None:
-    agent = Agent(model=ScriptedModel(["a", "b"]), processors=[Keeps(until)])
+async def test_text_after_the_response_is_an_error_that_names_the_processor(until: str, instead: bool) -> None:
+    agent = Agent(model=ScriptedModel(["a", "b"]), processors=[Keeps(until, instead=instead)])
     async with agent.stream("hi") as run:
         chunks = [chunk async for chunk in run]
         with pytest.raises(ProcessorResultError, match=f"'keeps'.*text-delta for {until}.*at text-end"):

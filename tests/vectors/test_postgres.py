@@ -32,10 +32,12 @@ class TestPgVector(VectorStoreConformance):
             yield second
 
 
+@pytest.mark.slow
 class TestPgVectorByLists(TestPgVector):
     kind = IVFFlat(lists=2, probes=2)
 
 
+@pytest.mark.slow
 class TestPgVectorExact(TestPgVector):
     kind = None
 

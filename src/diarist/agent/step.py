@@ -336,9 +336,8 @@ class StepAttempt:
             await self.guards  # no tool runs before the guards have passed
             await self.stream.guards_passed()
         self._unanswered = waiting_calls(messages)
-        if missing_tools(
-            answers, self._unanswered, setup.tools
-        ):  # processors may add the tools; undo their other changes
+        if missing_tools(answers, self._unanswered, setup.tools):
+            # Processors may add the tools. Undo their other changes.
             before = messages.snapshot(contents=True)
             await self._prepare()
             messages.restore(before)

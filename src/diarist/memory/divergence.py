@@ -268,12 +268,12 @@ class _History:
     def _alike(self, place: BranchPlace, *, is_loose: bool) -> int:
         """Return the messages that may be the one at a place."""
         here = self._by_id.get(place.id, 0)
-        alike = self._by_role.get(place.role, 0) if is_loose else 0
-        if isinstance(place, Forgotten):
-            return here | alike & (1 << self._questions) - 1  # a new question is not forgotten
-        for key in _keys(place):
-            here |= self._by_content.get(key, 0)
-        return here | alike
+        if is_loose:
+            here |= self._by_role.get(place.role, 0) & (1 << self._questions) - 1  # a new question is never known
+        if isinstance(place, Message):
+            for key in _keys(place):
+                here |= self._by_content.get(key, 0)
+        return here
 
     def run_at_end(self, places: Sequence[BranchPlace], loose: Collection[str]) -> tuple[int, int]:
         """Return the longest range of messages before the last questions that is the end of the branch."""
@@ -283,8 +283,12 @@ class _History:
         return start, end
 
 
-def content_of(message: Message) -> tuple[str, str, tuple[tuple[str, str | None, str | None], ...]]:
-    """Return role, text and files of a message, without white space around the text."""
+def key_of(message: Message) -> Hashable:
+    """Return a value by which messages match: role, text without white space around it, files, and ids of calls."""
+    return _content_of(message), tuple(part.call_id for part in message.tool_parts)
+
+
+def _content_of(message: Message) -> Hashable:
     files = tuple(
         (part.media_type, part.url, None if part.data is None else hashlib.sha256(part.data).hexdigest())
         for part in message.parts
@@ -295,7 +299,6 @@ def content_of(message: Message) -> tuple[str, str, tuple[tuple[str, str | None,
 
 def _keys(message: Message) -> Iterator[Hashable]:
     """Yield keys of a message: two messages match if they share one. Calls match by id, or by name and arguments."""
-    content = content_of(message)
-    yield content, tuple(part.call_id for part in message.tool_parts)
+    yield key_of(message)
     if message.role == "assistant" and message.tool_parts:
-        yield content, tuple((part.name, dumps(part.args, sort_keys=True)) for part in message.tool_parts)
+        yield _content_of(message), tuple((part.name, dumps(part.args, sort_keys=True)) for part in message.tool_parts)

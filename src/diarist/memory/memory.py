@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from diarist.checks import check_names, flags, seconds
+from diarist.checks import check_names, flags, function, one_of, seconds, texts, whole
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.memory.access import Access
@@ -439,10 +439,18 @@ class Memory:
             deps: Passed to memory's tools.
 
         Raises:
-            ConfigError: Options contradict each other; or the Observer, the Reflector or the titles have no model, and
-                ``model_id`` has no key.
+            ConfigError: An option is invalid, or contradicts another; or the Observer, the Reflector or the titles have
+                no model, and ``model_id`` has no key.
             InputError: The resource is empty or reserved.
         """
+        flags("memory.turn", fail_open=fail_open)
+        given = {"read_only": read_only, "semantic_recall": semantic_recall}
+        flags("memory.turn", **{name: value for name, value in given.items() if value is not None})
+        if last_messages is not None and last_messages is not False:
+            whole("memory.turn", "last_messages", last_messages, least=0)
+        one_of("memory.turn", "on_divergence", on_divergence, ("branch", "append", "error"))
+        function("memory.turn", "on_event", on_event)
+        texts("memory.turn", model_id=model_id)
         ref, owner = thread_and_resource(thread, resource)
         if ref is None or owner is None:
             raise ConfigError("memory.turn needs a thread: thread='trip'")
@@ -615,6 +623,13 @@ class SyncMemory:
         """Finish background work and close everything, as ``Memory.close`` does. Raises as ``settled`` does."""
         self._background.check_elsewhere()
         run_sync(self._memory.close())
+
+
+def checked_memory(value: object) -> Memory:
+    """Return ``value``. Raises ConfigError if it is no memory."""
+    if isinstance(value, Memory):
+        return value
+    raise ConfigError(f"memory must be a Memory, such as Memory(observational_memory=True), not {value!r}")
 
 
 def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config | None:

@@ -18,7 +18,7 @@ from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
 from diarist.exceptions import ConfigError, ContextOverflowError, DiaristError, InputError, described
 from diarist.memory.background import Background
-from diarist.memory.divergence import content_of, fold_results
+from diarist.memory.divergence import fold_results, key_of
 from diarist.message_list import MessageInput, MessageList, Snapshot, SystemMessage, to_messages
 from diarist.messages import Json, Message, Part, Prompt, PromptMessage, ToolPart, as_text, new_id
 from diarist.models.base import Model, ModelRequest, ModelSettings
@@ -58,7 +58,8 @@ class TurnView:
         notes: By the id of a user message, the memory note to put before its text.
         cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
         tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.
-        degraded: Why memory did not take part; empty if it did. The prompt then has the given messages alone.
+        degraded: Why memory did not take part, so that the prompt has the given messages alone; empty if it did.
+        warning: Why memory could not take notes; empty if it could. The prompt has all that memory knows.
     """
 
     prompt: Prompt
@@ -71,6 +72,7 @@ class TurnView:
     cache: list[int]
     tools: list[Tool]
     degraded: str = ""
+    warning: str = ""
 
     @property
     def messages(self) -> list[PromptMessage]:
@@ -101,8 +103,9 @@ class TurnView:
         return out
 
     def __repr__(self) -> str:
-        degraded = f", degraded={self.degraded!r}" if self.degraded else ""
-        return f"TurnView({len(self.prompt.messages)} messages, {len(self.brought)} brought{degraded})"
+        failures = {"degraded": self.degraded, "warning": self.warning}
+        named = "".join([f", {name}={text!r}" for name, text in failures.items() if text])
+        return f"TurnView({len(self.prompt.messages)} messages, {len(self.brought)} brought{named})"
 
 
 class NamedModel(Model):
@@ -444,7 +447,8 @@ class Turn:
             notes=notes,
             cache=[index for index, message in enumerate(prompt.messages) if message.cache],
             tools=tools,
-            degraded=self.degraded or self._events.failure,
+            degraded=self.degraded,
+            warning=self._events.failure,
         )
 
     # -- the end, and failures
@@ -525,16 +529,12 @@ def _stored_ids(given: Sequence[Message], window: Sequence[Message]) -> dict[str
     loose = defaultdict[object, list[str]](list)
     for message in given:
         if message.id not in shown:
-            loose[_exact_key(message)].append(message.id)
+            loose[key_of(message)].append(message.id)
     stored: dict[str, str] = {}
     for message in reversed(window) if loose else ():
-        if message.id not in given_ids and (same := loose.get(_exact_key(message))):
+        if message.id not in given_ids and (same := loose.get(key_of(message))):
             stored[same.pop()] = message.id
     return stored
-
-
-def _exact_key(message: Message) -> object:
-    return content_of(message), tuple([part.call_id for part in message.tool_parts])
 
 
 def has_open_calls(message: Message) -> bool:

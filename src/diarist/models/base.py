@@ -7,9 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
-
-import orjson
+from typing import Any
 
 from diarist.checks import not_negative, positive, text_or_texts, whole
 from diarist.chunks import Chunk
@@ -156,16 +154,3 @@ async def open_stream(model: Model, request: ModelRequest) -> AsyncGenerator[Asy
     finally:
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()
-
-
-def parse_arguments(raw: str) -> tuple[dict[str, Json], str | None]:
-    """Parse the arguments of a tool call. Returns them and None; or empty arguments and why they cannot be read."""
-    if not raw.strip():
-        return {}, None
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        return {}, f"the arguments are not JSON ({error}): {raw[:500]}"
-    if not isinstance(value, dict):
-        return {}, f"the arguments are not a JSON object: {raw[:500]}"
-    return cast(dict[str, Json], value), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +14,15 @@ from diarist.json_schema import JsonSchema, listed_problems, no_schema
 from diarist.messages import Json
 from diarist.models.base import OutputSchema
 
+_FIELD = "answer"
+"""The field of the object that the model is asked for if the type is not an object's: OpenAI refuses other schemas."""
+
 
 class OutputType:
     """The type of a run's answer.
+
+    ``schema`` is the schema for the model. Of a type such as ``list[Flight]``, it has one field, ``answer``; an answer
+    without this object is accepted, too.
 
     Args:
         of: A Pydantic model, dataclass, TypedDict or any type with a JSON schema; or a JSON schema, as a dictionary or
@@ -29,6 +36,7 @@ class OutputType:
         named = of if isinstance(of, OutputSchema) else None
         self._of: Any = of if named is None else named.schema  # a type, or a JSON schema
         self._is_schema = isinstance(self._of, Mapping)
+        self._in_field = False
         if self._is_schema:
             schema: dict[str, Json] = dict(self._of)
             if fault := next(self._checker.faults(), None):
@@ -40,6 +48,11 @@ class OutputType:
             schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises various errors for types without a schema
             raise ConfigError(f"output_type {self._of!r} {no_schema(error)}") from error
+        if schema.get("type") != "object":
+            self._in_field = True
+            definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+            field = {"properties": {_FIELD: schema}, "required": [_FIELD], "additionalProperties": False}
+            schema = {"type": "object", **field, **definitions}
         self.schema = OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
     @classmethod
@@ -78,6 +91,11 @@ class OutputType:
             return value
         from pydantic import ValidationError
 
+        if self._in_field:
+            with suppress(orjson.JSONDecodeError):
+                value = orjson.loads(text)
+                if isinstance(value, dict) and value.keys() == {_FIELD}:
+                    text = orjson.dumps(value[_FIELD]).decode()
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:

@@ -353,7 +353,10 @@ class _OnTool(HookCall):
 
 @dataclass(kw_only=True)
 class OnToolResult(_OnTool):
-    """A finished call. Only this call may be edited in place: the step's other calls run at the same time."""
+    """A finished call. Only this call may be edited in place: the step's other calls run at the same time.
+
+    An ``error`` for a denied call replaces the reason: the call stays denied.
+    """
 
     hook: ClassVar[str] = "process_tool_result"
 
@@ -363,7 +366,8 @@ class OnToolResult(_OnTool):
     def apply(self, result: Any) -> bool:
         values = _checked_dict(result, "result", "error")
         if "error" in values:
-            self.call.state, self.call.result = "error", _text(values, "error")
+            self.call.result = _text(values, "error")
+            self.call.state = "denied" if self.call.state == "denied" else "error"
         elif "result" in values:
             self.call.state, self.call.result = "result", as_json(values["result"])
         return False
@@ -372,7 +376,7 @@ class OnToolResult(_OnTool):
         return [FieldValues.of(self.call).put_back]
 
     def outcome(self) -> dict[str, Json]:
-        return {"error" if self.call.state == "error" else "result": self.call.result}
+        return {"result" if self.call.state == "result" else "error": self.call.result}
 
 
 @dataclass(kw_only=True)

@@ -79,7 +79,7 @@ class StreamHooks:
                 args.part = chunk
                 result = function(args)
                 if result is not chunk:
-                    if not isinstance(result, TextDelta):
+                    if self.complete or not isinstance(result, TextDelta):
                         break
                     chunk = result  # redaction replaces every text chunk
             else:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import pytest
 
 from diarist.chunks import DataChunk
-from diarist.exceptions import ConfigError, StorageError
+from diarist.exceptions import ConfigError, ModelError, StorageError
 from diarist.memory import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.messages import as_text
 from diarist.models.base import ModelRequest
@@ -401,16 +401,49 @@ class AdapterConformance(ABC):
         assert first in ("interrupted", "discarded")
         assert second == "committed"
 
-    async def test_without_storage_the_program_goes_on(self) -> None:
+    async def test_without_storage_the_program_goes_on_and_its_turn_is_stored_later(self) -> None:
         storage = RecordingStorage()
         memory = self.memory(storage)
         program = self.program(Travel(), memory=memory)
+        await program.ask(question(0))
         storage.away = True
         assert (await program.ask(question(1))).strip() == answer(1).strip()
+        assert "turn-0:" in program.requests[-1].text
         storage.away = False
         assert (await program.ask(question(2))).strip() == answer(2).strip()
         for request in program.requests:
             assert_whole(request)
+        await self.assert_complete(program, memory, range(3))
+
+    async def test_without_the_observer_the_program_has_its_memory(self) -> None:
+        away = ScriptedModel(lambda _: ModelError("the Observer is away"))
+        config = ObservationConfig(message_tokens=MESSAGE_TOKENS, buffer_tokens=False)
+        memory = Memory(
+            storage=InMemoryStorage(), observational_memory=ObservationalMemoryConfig(model=away, observation=config)
+        )
+        for number in range(20):
+            program = self.program(Travel(), memory=memory)
+            await program.ask(question(number))
+            for request in program.requests:
+                assert all(f"turn-{earlier}:" in request.text for earlier in range(number))
+        assert away.requests
+
+    async def test_a_memory_that_stores_nothing_leaves_the_history_to_the_program(self) -> None:
+        program = self.program(Travel(), memory=self.memory(read_only=True))
+        for number in range(3):
+            await program.ask(question(number))
+        last = program.requests[-1]
+        assert all(f"turn-{number}:" in last.text for number in range(3))
+        assert_whole(last)
+
+    async def test_the_history_of_a_deleted_thread_is_stored_again(self) -> None:
+        memory = self.memory()
+        program = self.program(Travel(), memory=memory)
+        await program.ask(question(1))
+        await memory.threads.delete("trip")
+        await program.ask(question(2))
+        assert "turn-1:" in program.requests[-1].text
+        await self.assert_complete(program, memory, [1, 2])
 
     async def test_events_reach_the_application(self) -> None:
         events: list[DataChunk] = []
@@ -463,7 +496,7 @@ class AdapterConformance(ABC):
         assert list(storage.outcomes.values()) == ["committed"] * 9
         await self.assert_complete(program, memory, [*range(8), 9])
 
-    # -- 6. without the framework
+    # -- 6. without the framework, or without a memory
 
     def test_without_its_framework_the_import_says_what_to_install(self) -> None:
         code = (
@@ -475,6 +508,11 @@ class AdapterConformance(ABC):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         wanted = f"'diarist[{self.extra}]'" if self.extra else "diarist"
         assert done.stdout == f"{self.module} needs a package: pip install {wanted}\n"
+
+    @pytest.mark.parametrize("wrong", ["memory.db", InMemoryStorage(), Memory])
+    def test_what_is_no_memory_is_refused(self, wrong: Any) -> None:
+        with pytest.raises(ConfigError, match="memory must be a Memory, such as"):
+            self.program(Travel(), memory=wrong)
 
     # -- 7. conversations that the provider keeps
 

@@ -32,8 +32,9 @@ from diarist.chunks import (
     ToolInputStartPayload,
     Usage,
 )
+from diarist.encoding import parse_arguments
 from diarist.messages import Json, as_text
-from diarist.models.base import Model, ModelRequest, parse_arguments
+from diarist.models.base import Model, ModelRequest
 from diarist.tokens import default_counter
 
 

@@ -70,8 +70,10 @@ class FakeChat(BaseChatModel):
         return result(step)
 
 
-def result(step: Step) -> ChatResult:
-    if isinstance(step, str):
+def result(step: Step | AIMessage) -> ChatResult:
+    if isinstance(step, AIMessage):
+        message = step
+    elif isinstance(step, str):
         message = AIMessage(step)
     else:
         calls = [

@@ -357,6 +357,25 @@ async def test_history_that_was_read_before_is_not_given_to_memory_again() -> No
     assert [m.text for m in program.requests[-1].messages if m.role == "assistant"] == ["Hello."] * 4
 
 
+async def test_a_call_that_was_malformed_is_sent_with_its_result() -> None:
+    malformed: Any = {"type": "invalid_tool_call", "id": "c1", "name": "weather", "args": "{bad", "error": "no JSON"}
+    program = Program(replies(AIMessage("", invalid_tool_calls=[malformed]), "Sorry."), memory_of())
+    await program.run({"messages": "How is Rome?"})
+    await program.run({"messages": "Hello?"})
+    assert_whole(program.requests[-1])
+    assert [message.role for message in program.requests[-1].messages] == ["user", "assistant", "tool", "user"]
+
+
+async def test_without_memory_an_open_call_is_not_sent() -> None:
+    storage = RecordingStorage()
+    program = Program(replies("Hi.", call("confirm", what="Sure?"), "Fine."), memory_of(storage), tools=[confirm])
+    await program.run({"messages": "Hello"})
+    await program.run({"messages": "Go!"})
+    storage.away = True
+    await program.run({"messages": "Never mind."})
+    assert [message.text for message in program.requests[-1].messages] == ["Hello", "Hi.", "Go!", "Never mind."]
+
+
 # -- memory's tools
 
 
@@ -391,3 +410,16 @@ async def test_a_tool_of_memory_runs_after_a_pause() -> None:
     await program.run(Command(resume={"decisions": [{"type": "approve"}]}))
     assert [line.partition(" ")[0] for line in await lines(memory)] == ["user", "assistant", "assistant"]
     assert_whole(program.requests[-1])
+
+
+@both
+async def test_tools_of_memory_run_side_by_side_after_a_pause(entry: str) -> None:
+    storage = RecordingStorage()
+    memory = memory_of(storage, retrieval=True)
+    approval: Any = HumanInTheLoopMiddleware(interrupt_on={"recall": True})
+    both_calls = [ToolCall("recall", {"mode": "search", "query": query}, id=query) for query in ("Rome", "Oslo")]
+    program = Program(replies(both_calls, "Nothing."), memory, more=[approval])
+    await program.run({"messages": "What of Rome and Oslo?"}, entry=entry)
+    messages = await program.run(Command(resume={"decisions": [{"type": "approve"}] * 2}), entry=entry)
+    assert not any("no tool" in message.text for message in messages)
+    assert list(storage.outcomes.values()) == ["interrupted", "committed"]

@@ -20,8 +20,10 @@ from agents import (
     Runner,
     UserError,
     function_tool,
+    handoff,
     output_guardrail,
 )
+from agents.extensions.handoff_filters import remove_all_tools
 from agents.memory import SQLiteSession
 from agents.run import CallModelData, ModelInputData
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -123,6 +125,21 @@ async def test_a_handoff_stays_in_the_turn(streamed: bool) -> None:
 
 
 @STREAMED
+async def test_an_agent_after_a_handoff_with_a_filter_remembers(streamed: bool) -> None:
+    other = Agent(name="B", model=ScriptedModel([says("Here is B.")]))
+    talk = Talk()
+    model = ScriptedModel([says("Hi."), calls("transfer_to_b", {})])
+    agent = Agent(name="A", model=model, handoffs=[handoff(other, input_filter=remove_all_tools)])
+    await talk.run(agent, "I am Ada.")
+    await talk.run(agent, "To B!", streamed=streamed, om=talk.join())
+    sent = other.model.calls[0].input  # type: ignore[union-attr]
+    assert types(sent) == ["user", "assistant", "user"]
+    assert "I am Ada." in str(sent[0])
+    assert (await talk.texts())[-1] == "Here is B."
+    assert talk.outcomes == ["committed", "committed"]
+
+
+@STREAMED
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another process"])
 async def test_an_approved_call_is_stored_once(streamed: bool, elsewhere: bool) -> None:
     talk = Talk()
@@ -139,6 +156,29 @@ async def test_an_approved_call_is_stored_once(streamed: bool, elsewhere: bool) 
     assert len({part.call_id for row in rows for part in row.tool_parts}) == 1
     assert [part.result for row in rows for part in row.tool_parts if part.state == "result"] == ["paid"]
     assert talk.outcomes == ["committed", "committed"]
+
+
+async def test_an_approved_call_is_sent_also_if_its_thread_was_deleted() -> None:
+    talk = Talk()
+    model = ScriptedModel([calls("pay", {}), says("Paid.")])
+    agent = Agent(name="A", model=model, tools=[pay])
+    result = await talk.run(agent, "Pay.")
+    await talk.memory.threads.delete("trip")
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    await talk.run(agent, state)
+    assert types(model.calls[1].input) == ["user", "function_call", "function_call_output"]
+    assert await talk.texts() == ["Pay.", "pay() -> 'paid'", "Paid."]
+
+
+async def test_a_run_without_a_new_item_asks_again() -> None:
+    talk = Talk()
+    model = ScriptedModel([says("Hi."), says("Hi again.")])
+    agent = Agent(name="A", model=model)
+    await talk.run(agent, "Hello")
+    await talk.run(agent, [])
+    assert types(model.calls[1].input) == ["user", "assistant"]
+    assert await talk.texts() == ["Hello", "Hi.", "Hi again."]
 
 
 @STREAMED

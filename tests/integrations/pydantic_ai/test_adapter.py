@@ -20,12 +20,13 @@ from pydantic_ai import (
     TextPart,
     ToolCallPart,
     ToolReturnPart,
+    UsageLimits,
     UserPromptPart,
 )
-from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior, UsageLimitExceeded
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from diarist import Memory, ObservationalMemoryConfig
+from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.integrations.pydantic_ai import MemoryEvent, ObservationalMemory
@@ -181,6 +182,36 @@ async def test_an_answer_that_a_validator_sends_back_is_stored_once() -> None:
     result = await agent.run("Hi", conversation_id="trip")
     await agent.run("And?", message_history=result.all_messages())
     assert await rows(memory) == ["Hi", "bad", "good", "And?", "fine"]
+
+
+async def test_a_run_without_a_new_message_has_the_diary() -> None:
+    diary = ObservationalMemoryConfig(model="extractive", observation=ObservationConfig(message_tokens=200))
+    model, asked = answering(*["cats like fish " * 30] * 5, "done")
+    memory = memory_of(observational_memory=diary, await_background=True)
+    agent = Agent(model, instructions="Be kind.", capabilities=[ObservationalMemory(memory)])
+    history = list[ModelMessage]()
+    for number in range(5):
+        history = (await agent.run(f"Question {number}", message_history=history)).all_messages()
+    await agent.run(message_history=history)
+    messages, info = asked[-1]
+    assert len(messages) < len(history)
+    assert "Question 0" in (info.instructions or "")
+
+
+async def test_a_limit_ends_the_turn_and_keeps_the_finished_steps() -> None:
+    memory = memory_of()
+    model, asked = answering(ModelResponse([ToolCallPart("pay", {}, "c1")]), "Paid.")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+
+    @agent.tool_plain
+    def pay() -> str:
+        return "paid 20 €"
+
+    with pytest.raises(UsageLimitExceeded):
+        await agent.run("Pay.", conversation_id="trip", usage_limits=UsageLimits(request_limit=1))
+    await agent.run("Did you pay?", conversation_id="trip")
+    assert await rows(memory) == ["Pay.", "", "Did you pay?", "Paid."]
+    assert "paid 20 €" in str(asked[-1][0])
 
 
 async def test_memory_tools_are_offered_and_run() -> None:

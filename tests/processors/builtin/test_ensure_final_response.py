@@ -34,6 +34,15 @@ async def test_a_single_step_is_the_last_step() -> None:
     assert "last step" in model.requests[0].text
 
 
+async def test_a_resumed_run_has_as_many_model_calls() -> None:
+    pay = tool(name="pay", needs_approval=True)(lambda: "paid")
+    model = ScriptedModel(ToolCall("pay"), ToolCall("look"), "done")
+    agent = Agent(model=model, tools=[look, pay], max_steps=2, input_processors=[EnsureFinalResponse(2)])
+    stopped = await agent.generate("?")
+    await agent.resume({stopped.pending[0].call_id: True}, of=stopped)
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+
+
 def test_wrong_options_are_named() -> None:
     with pytest.raises(ConfigError, match="EnsureFinalResponse: max_steps must be more than 0, not 0"):
         EnsureFinalResponse(0)

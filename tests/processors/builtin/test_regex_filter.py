@@ -194,6 +194,16 @@ async def test_only_the_deltas_of_tool_calls_are_left_out() -> None:
     assert [chunk.type for chunk in filtered] == [chunk.type for chunk in plain if chunk.type != "tool-call-delta"]
 
 
+async def test_a_denied_call_stays_denied() -> None:
+    pay = tool(name="pay", needs_approval=True)(lambda: "paid")
+    model = ScriptedModel(ToolCall("pay"), "I see.")
+    agent = Agent(model=model, tools=[pay], output_processors=[RegexFilter()])
+    stopped = await agent.generate("?")
+    result = await agent.resume({stopped.pending[0].call_id: f"ask {SECRET}"}, of=stopped)
+    (call,) = result.steps[0].tool_calls
+    assert (call.state, call.result) == ("denied", "ask [EMAIL]")
+
+
 async def test_tools_false_leaves_tool_calls_unchanged() -> None:
     seen: list[str] = []
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from diarist import Agent, DataChunk, Memory
+from diarist import Agent, DataChunk, Memory, Tool, tool
 from diarist.exceptions import ConfigError, ProcessorError
 from diarist.processors import StructuredOutput
 from diarist.storage import InMemoryStorage
-from diarist.testing import ScriptedModel
+from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect
 
 
@@ -91,6 +91,37 @@ async def test_fallback_replaces_a_failed_conversion() -> None:
     assert trip.value(result) == Trip(city="?", days=0)
 
 
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize(
+    ("payment", "stopped_by"),
+    [
+        (tool(needs_approval=True)(pay), "approval"),
+        (Tool(name="pay"), "client_tool"),
+        (tool(pay), "max_steps"),
+    ],
+)
+async def test_only_an_answer_is_converted(payment: Tool[object], stopped_by: str) -> None:
+    second = ScriptedModel(GOOD)
+    trip = StructuredOutput(Trip, model=second)
+    call = ToolCall("pay", {"amount": 3})
+    agent = Agent(model=ScriptedModel(call), tools=[payment], output_processors=[trip], max_steps=1)
+    result = await agent.generate("Pay the hotel.")
+    assert (result.stopped_by, trip.value(result), second.requests) == (stopped_by, None, [])
+
+
+async def test_the_answer_of_a_resumed_run_is_converted() -> None:
+    trip = StructuredOutput(Trip, model=ScriptedModel(GOOD))
+    model = ScriptedModel(ToolCall("pay", {"amount": 3}), "Three days in Rome.")
+    agent = Agent(model=model, tools=[tool(needs_approval=True)(pay)], output_processors=[trip])
+    stopped = await agent.generate("Pay the hotel.")
+    result = await agent.resume({stopped.pending[0].call_id: True}, of=stopped)
+    assert trip.value(result) == Trip(city="Rome", days=3)
+
+
 async def test_a_json_schema_is_accepted() -> None:
     schema = {"title": "Trip", "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     trip = StructuredOutput(schema, model=ScriptedModel('{"city": "Rome"}'))
@@ -109,6 +140,7 @@ async def test_a_missing_model_is_a_clear_error() -> None:
     [
         ({"max_retries": -1}, "StructuredOutput: max_retries must not be negative"),
         ({"on_failure": "ignore"}, "StructuredOutput: on_failure must be one of"),
+        ({"instructions": None}, "StructuredOutput: instructions must be a text"),
         ({"on_failure": "fallback"}, "StructuredOutput: fallback does not match"),
         ({"output_type": ScriptedModel}, "has no JSON schema"),
     ],

@@ -70,6 +70,17 @@ def look() -> str:
     return "seen"
 
 
+async def test_a_resumed_run_sees_the_call_that_was_approved() -> None:
+    pay = tool(name="pay", needs_approval=True)(lambda: "paid 5 euros")
+    model = ScriptedModel(ToolCall("pay"), "done", "next")
+    agent = Agent(model=model, tools=[pay], memory=Memory(storage=InMemoryStorage()), processors=[ToolCallFilter()])
+    stopped = await agent.generate("pay", thread="t")
+    await agent.resume({stopped.pending[0].call_id: True}, thread="t")
+    assert "paid 5 euros" in model.requests[-1].text
+    await agent.generate("what now?", thread="t")
+    assert "paid 5 euros" not in model.requests[-1].text
+
+
 async def test_the_current_run_sees_its_own_calls_and_storage_keeps_them() -> None:
     storage = InMemoryStorage()
     model = ScriptedModel(ToolCall("look"), "first", ToolCall("look"), "second")

@@ -137,6 +137,17 @@ async def test_an_unused_thread_loses_its_tools() -> None:
     assert await offered(processor, thread="a") == []
 
 
+async def test_a_call_can_be_approved_in_another_process() -> None:
+    pay = tool(name="pay", needs_approval=True)(lambda: "paid")
+
+    def agent(*replies: Any) -> Agent:
+        return Agent(model=ScriptedModel(*replies), input_processors=[ToolSearchProcessor([*LIBRARY, pay])])
+
+    stopped = await agent(ToolCall("load_tool", {"name": "pay"}), ToolCall("pay")).generate("?")
+    result = await agent("done").resume({stopped.pending[0].call_id: True}, of=stopped)
+    assert (result.text, result.steps[0].tool_calls[0].result) == ("done", "paid")
+
+
 async def test_an_unknown_name_suggests_similar_ones() -> None:
     model = ScriptedModel(ToolCall("load_tool", {"name": "send_mail"}), "sorry")
     agent = Agent(model=model, input_processors=[ToolSearchProcessor(LIBRARY)])

@@ -79,7 +79,8 @@ def outline(messages: Sequence[BaseMessage]) -> dict[str, list[int]]:
             case AIMessage() | HumanMessage() | ToolMessage() if message.id is not None:
                 found[message.id] = [place]
                 if isinstance(message, AIMessage):
-                    waiting |= dict.fromkeys([call["id"] for call in message.tool_calls], message.id)
+                    calls = [*message.tool_calls, *message.invalid_tool_calls]
+                    waiting |= dict.fromkeys([call["id"] for call in calls], message.id)
             case _:
                 pass
     for message_id in set(waiting.values()):

@@ -20,7 +20,9 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.integrations.langchain.model import ChatModel
 from diarist.integrations.langchain.open_turn import Mark, OpenTurn
+from diarist.integrations.threads import is_deleted
 from diarist.memory import Memory
+from diarist.memory.memory import checked_memory
 from diarist.sync import run_sync
 from diarist.tools import ToolDefinition
 
@@ -67,8 +69,8 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
         super().__init__()
+        self._memory = checked_memory(memory)
         self.tools = [_to_theirs(tool) for tool in memory.tools]
-        self._memory = memory
         self._thread, self._resource = thread, resource
         self._fail_open = fail_open
         self._on_event = on_event
@@ -166,6 +168,10 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         resource = _named(self._resource, runtime)
         for turn in [turn for turn, its in list(self._threads.items()) if its == thread and not turn.busy]:
             await turn.end()
+        if thread in self._stored and await is_deleted(self._memory, thread):
+            self._stored.pop(thread, None)
+        if (found := self._turns.get(key)) is not None:  # another tool of the same step has opened it meanwhile
+            return found
 
         def left(idle: bool) -> None:
             self._turns.pop(key, None)
@@ -195,7 +201,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return
         thread = self._threads[turn]
         self._stored.pop(thread, None)
-        if (mark := await turn.commit(messages)).length:
+        if (mark := await turn.commit(messages)).length and not self._memory.read_only:
             self._stored[thread] = mark
             if len(self._stored) > _THREADS:
                 del self._stored[next(iter(self._stored))]

@@ -80,6 +80,7 @@ class OpenTurn:
         self._start = 0
         self._told: set[str] = set()
         self._overflows = 0
+        self._opening = asyncio.Lock()
         self._lock = threading.Lock()
         self._ended = False
         self._loop = asyncio.get_running_loop()
@@ -113,12 +114,15 @@ class OpenTurn:
             system = request.system_message
             given = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
             view = await self._turn.prompt([*given, *history.messages])
+            if failure := view.degraded or view.warning:
+                self._degraded(failure)
+            earlier = self._earlier if view.degraded else ()  # memory has not brought them
             brought = {message.id for message in view.brought}
             new = zip(view.ids[len(given) :], history.entries, strict=True)
             messages = arrange(
                 request.messages,
                 self._earlier | {message_id: entry.places for message_id, entry in new if message_id not in brought},
-                order=view.order,
+                order=[*earlier, *view.order],
                 brought=view.brought,
                 notes=view.notes,
                 always=self._always(),
@@ -130,8 +134,6 @@ class OpenTurn:
                 raise
             self._degraded(f"memory failed: {described(error)}")
             return request
-        if view.degraded:
-            self._degraded(view.degraded)
         return request.override(messages=messages, system_message=with_texts(system, view.system))
 
     async def overflowed(self, error: BaseException) -> bool:
@@ -141,8 +143,9 @@ class OpenTurn:
 
     async def call(self, name: str, args: dict[str, Json], call_id: str, messages: Sequence[AnyMessage]) -> str:
         """Run a tool of memory. ``messages``: the agent's, if the turn has not seen any yet."""
-        if not self._messages:  # an agent goes on with a tool after a pause
-            await self._turn.prompt(self._read(messages).messages)
+        async with self._opening:
+            if not self._messages:  # an agent goes on with tools after a pause
+                await self._turn.prompt(self._read(messages).messages)
         try:
             return await self._turn.call(name, args, call_id=call_id)
         except InputError as error:  # memory does not take part now

@@ -13,13 +13,18 @@ class RunnerHooks(RunHooks[Any]):
 
     Args:
         theirs: The user's hooks.
-        tool_starts, agent_ends: Memory's functions.
+        tool_starts, handed_off, agent_ends: Memory's functions.
     """
 
     def __init__(
-        self, theirs: RunHooks[Any] | None, *, tool_starts: Callable[[], None], agent_ends: Callable[[], None]
+        self,
+        theirs: RunHooks[Any] | None,
+        *,
+        tool_starts: Callable[[], None],
+        handed_off: Callable[[], None],
+        agent_ends: Callable[[], None],
     ) -> None:
-        own = {"on_tool_start": tool_starts, "on_agent_end": agent_ends}
+        own = {"on_tool_start": tool_starts, "on_handoff": handed_off, "on_agent_end": agent_ends}
         after: RunHooks[Any] = theirs or RunHooks[Any]()
         for name in (name for name in dir(RunHooks) if name.startswith("on_")):
             setattr(self, name, _both(own.get(name), getattr(after, name)))

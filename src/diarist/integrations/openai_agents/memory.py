@@ -30,16 +30,18 @@ from agents.run import AgentRunner, CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from diarist.chunks import DataChunk
+from diarist.encoding import parse_arguments
 from diarist.exceptions import ConfigError, InputError, described
-from diarist.integrations.history import UNREAD
+from diarist.integrations.history import UNREAD, History
 from diarist.integrations.openai_agents.hooks import RunnerHooks
 from diarist.integrations.openai_agents.messages import ItemReader, arrange
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
+from diarist.integrations.threads import is_deleted
 from diarist.memory import Memory, Turn
+from diarist.memory.memory import checked_memory
 from diarist.messages import Message
 from diarist.models.base import Model as OurModel
-from diarist.models.base import parse_arguments
 from diarist.run_context import ThreadRef
 from diarist.storage.records import Thread, thread_and_resource
 from diarist.tools import ToolDefinition
@@ -82,8 +84,8 @@ class ObservationalMemory:
     Attributes:
         session: For ``Runner.run(session=...)``.
         hooks: For ``Runner.run(hooks=...)``. Optional: with them, memory also knows answers that a guardrail blocked,
-            and answers that are the output of a tool.
-        degraded: Why memory did not take part in the last model call; empty if it did.
+            answers that are the output of a tool, and handoffs with a filter.
+        degraded: Why memory did not take part in the last model call, or could not take notes; otherwise empty.
 
     Raises:
         ConfigError: The session keeps its items on OpenAI's servers.
@@ -103,8 +105,9 @@ class ObservationalMemory:
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
-        self._memory, self._thread, self._model = memory, thread, model
+        self._memory, self._thread, self._model = checked_memory(memory), thread, model
         self._fail_open, self._on_event = fail_open, on_event
+        self._read_only = memory.read_only if read_only is None else read_only
         self._options: dict[str, Any] = {
             "thread": thread,
             "resource": resource,
@@ -117,12 +120,12 @@ class ObservationalMemory:
         ref, _ = thread_and_resource(thread, resource)
         if ref is None:
             raise ConfigError("ObservationalMemory needs a thread: thread='trip'")
-        thread_id = ref.id
-        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(thread_id, [])
+        self._thread_id = ref.id
+        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(ref.id, [])
         self._reader = ItemReader()
         self._named: set[str] = set()
         self._started = self._configured = False
-        self.session = MemorySession(thread_id, session, opened=self._opened, added=self._added)
+        self.session = MemorySession(ref.id, session, opened=self._opened, added=self._added)
         self.hooks = self.hooks_with(None)
         self.degraded = ""
 
@@ -145,7 +148,9 @@ class ObservationalMemory:
 
     def hooks_with(self, theirs: RunHooks[Any] | None) -> RunHooks[Any]:
         """Return ``hooks`` that also call your own."""
-        return RunnerHooks(theirs, tool_starts=self._tool_starts, agent_ends=self._agent_ends)
+        return RunnerHooks(
+            theirs, tool_starts=self._tool_starts, handed_off=self._handed_off, agent_ends=self._agent_ends
+        )
 
     @property
     def tools(self) -> list[FunctionTool]:
@@ -201,6 +206,9 @@ class ObservationalMemory:
         run.given, run.added, run.agent, run.in_step, run.done = items, [], data.agent, True, False
         try:
             history = self._reader.read(items)
+            if run.turn is None and await self._needs_all(history):
+                self._reader = ItemReader()
+                history = self._reader.read(items)
         except InputError as error:
             raise ValueError(str(error)) from error  # not the caller's mistake
         turn = run.turn
@@ -214,13 +222,18 @@ class ObservationalMemory:
         view = await turn.prompt([entry.message for entry in given])
         for entry, message_id in zip(given, view.ids, strict=True):  # memory has ids for messages without one
             entry.message.id = message_id
-        self.degraded = view.degraded
+        self.degraded = view.degraded or view.warning
         if view.degraded:
             return None
         instructions = [data.model_data.instructions, *view.system]
         return ModelInputData(
             input=arrange(items, entries, view), instructions="\n\n".join(filter(None, instructions)) or None
         )
+
+    async def _needs_all(self, history: History[int]) -> bool:
+        """Return True if memory must be given its messages again: nothing else is new, or its thread was deleted."""
+        stored = self._reader.stored
+        return stored > 0 and (stored == len(history.entries) or await is_deleted(self._memory, self._thread_id))
 
     def _turn(self, data: CallModelData[Any], config: RunConfig) -> Turn:
         return self._memory.turn(**self._options, model=self._model or _model_of(data.agent, config), deps=data.context)
@@ -260,7 +273,8 @@ class ObservationalMemory:
             if run.ending is not None:
                 run.ending.cancel()
             await turn.commit(messages)
-            self._reader.keep()
+            if not turn.degraded and not self._read_only:
+                self._reader.keep()
             if run.stops_loop:
                 await self._memory.settled()
 
@@ -271,6 +285,12 @@ class ObservationalMemory:
     def _tool_starts(self) -> None:
         """A tool of a run starts, perhaps before the run is seen: a resumed run starts with the approved tools."""
         self._started = True
+
+    def _handed_off(self) -> None:
+        """Another agent goes on with the run. A filter of the handoff may change the items that it is given."""
+        run = _CURRENT.get()
+        if run is not None and run.memory is self:
+            run.in_step = False
 
     def _agent_ends(self) -> None:
         """A run has an answer, which guardrails can still block."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
@@ -12,6 +11,7 @@ from typing import Any, cast
 import orjson
 from agents import TResponseInputItem
 
+from diarist.data_urls import url_of
 from diarist.integrations.history import Entry, History
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.content import FILES, ContentReader
@@ -258,7 +258,7 @@ def _content(message: PromptMessage) -> str | list[dict[str, Any]]:
 def _block(part: TextPart | FilePart) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.text}
-    url = part.url if part.data is None else f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
+    url = url_of(part)
     if part.media_type.startswith("image/"):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     if part.data is None:

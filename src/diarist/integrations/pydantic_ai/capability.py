@@ -9,9 +9,16 @@ from operator import is_
 from typing import Any, TypeVar, cast
 
 from pydantic_ai import RunContext, Tool
-from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
+from pydantic_ai.capabilities import AbstractCapability, AgentNode, NodeResult, WrapRunHandler
 from pydantic_ai.exceptions import RetryModelRequest
-from pydantic_ai.messages import CapabilityEvent, InstructionPart, ModelMessage, ModelResponse
+from pydantic_ai.messages import (
+    CapabilityEvent,
+    InstructionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolReturnPart,
+)
 from pydantic_ai.models import Model as LibModel
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.instrumented import InstrumentedModel
@@ -24,7 +31,9 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.pydantic_ai.messages import Place, arrange, to_neutral
+from diarist.integrations.threads import is_deleted
 from diarist.memory import Memory, Turn
+from diarist.memory.memory import checked_memory
 from diarist.messages import Json, Message
 from diarist.models import LibraryModel
 from diarist.models.pydantic_ai.errors import translate
@@ -112,7 +121,7 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
     ) -> None:
-        self.memory = memory
+        self.memory = checked_memory(memory)
         self._resource, self._thread = resource, thread
         self._fail_open, self._on_event = fail_open, on_event
         self._threads: dict[str, _Thread] = {}
@@ -139,6 +148,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         if thread is None:
             raise ConfigError("the run has no conversation_id; pass thread= to ObservationalMemory")
         state = self._state = self._threads.pop(thread, self._state)
+        if state.stored and await is_deleted(self.memory, thread):
+            state.stored = 0
         self._turn = self.memory.turn(
             thread=thread,
             resource=self._value(self._resource, ctx),
@@ -161,6 +172,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         """Replace the messages of an attempt, and add the diary to its instructions."""
         _check_settings(request_context.model_settings)
         given, state = self._state.read(request_context.messages), self._state
+        if not given:  # the same question again
+            given, state.stored = state.history.messages, 0
         if self._turn is None or not given:
             return request_context
         if unread := [kind for kind in state.history.unknown if kind not in self._unread]:
@@ -172,6 +185,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         events, self._events = self._events, []
         for event in events:
             await ctx.emit(MemoryEvent(type=event.type, values=event.to_dict()["data"]))
+        if view.degraded:
+            return request_context
         parameters = request_context.model_request_parameters
         given = parameters.instruction_parts or []
         # Providers can cache the part of the system prompt before the first dynamic block.
@@ -191,6 +206,16 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         overflow = translate(error, request_context.model.system)
         if isinstance(overflow, ContextOverflowError) and self._turn and await self._turn.overflowed(overflow):
             raise RetryModelRequest from error
+        raise error
+
+    async def on_node_run_error(
+        self, ctx: RunContext[AgentDepsT], *, node: AgentNode[AgentDepsT], error: Exception
+    ) -> NodeResult[AgentDepsT]:
+        """Keep the results of tools that the run could not send to the model, as after a usage limit."""
+        last = ctx.messages[-1] if ctx.messages else None
+        has_results = isinstance(last, ModelRequest) and any(isinstance(part, ToolReturnPart) for part in last.parts)
+        if self._turn is not None and has_results and last not in self._state.messages[-1:]:
+            await self._turn.commit(self._state.read(ctx.messages))
         raise error
 
     def _receive(self, event: DataChunk) -> None:

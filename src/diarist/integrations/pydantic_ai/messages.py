@@ -11,6 +11,7 @@ from typing import cast
 from pydantic_ai import messages as lib
 from pydantic_core import to_jsonable_python
 
+from diarist.encoding import parse_arguments
 from diarist.integrations.history import History
 from diarist.memory import TurnView
 from diarist.messages import (
@@ -24,7 +25,6 @@ from diarist.messages import (
     ToolState,
 )
 from diarist.models import provider_data
-from diarist.models.base import parse_arguments
 from diarist.models.pydantic_ai import prompt
 from diarist.prompting import build_prompt
 

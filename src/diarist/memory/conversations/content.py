@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import binascii
 import mimetypes
-from base64 import b64decode
 from collections.abc import Callable, Collection
 
+from diarist.data_urls import audio_type, decode_base64, read_data_url
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of
@@ -128,32 +127,18 @@ def _file(block: dict[str, Json]) -> FilePart | None:
     if kind == "text-plain":
         given = "text/plain"
     elif kind == "input_audio" and held.get("format"):
-        given = f"audio/{held['format']}"
+        given = audio_type(str(held["format"]))
     names = (held.get("filename"), fields_of(block.get("extras")).get("filename"), block.get("title"))
     name = next((value for value in names if isinstance(value, str)), None)
     if isinstance(text := held.get("text"), str) and kind == "text-plain":
         return FilePart(media_type="text/plain", data=text.encode("utf-8", "replace"), name=name)
     if isinstance(data := held.get("base64") or held.get("data"), str):
-        return _decoded(data, str(given or found), name)
+        decoded = decode_base64(data)
+        return None if decoded is None else FilePart(media_type=str(given or found), data=decoded, name=name)
     url = held.get("url") or held.get("image_url") or held.get("file_url") or held.get("file_data")
     if not isinstance(url, str) or not url:
         return None
     if not url.startswith("data:"):
         return FilePart(media_type=str(given or mimetypes.guess_type(url)[0] or found), url=url, name=name)
-    head, _, data = url.removeprefix("data:").partition(",")
-    return _decoded(data, head.split(";")[0] or found, name)
-
-
-def decode_base64(data: Json) -> bytes | None:
-    """Return the bytes of a text in base64, of either alphabet; None for other values."""
-    if not isinstance(data, str):
-        return None
-    try:
-        return b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _decoded(data: str, media_type: str, name: str | None = None) -> FilePart | None:
-    decoded = decode_base64(data)
-    return None if decoded is None else FilePart(media_type=media_type, data=decoded, name=name)
+    embedded = read_data_url(url)
+    return None if embedded is None else FilePart(media_type=embedded[0] or found, data=embedded[1], name=name)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from diarist.data_urls import decode_base64
 from diarist.exceptions import InputError
 from diarist.memory.conversations.building import Builder, content_key
-from diarist.memory.conversations.content import decode_base64
 from diarist.memory.conversations.loading import (
     JsonFile,
     JsonItem,

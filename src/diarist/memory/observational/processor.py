@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any, cast
 
 from diarist.checks import flags, seconds
@@ -279,19 +279,14 @@ class DiaryProcessor(Processor[Any]):
         return "idle" if pause.total_seconds() >= seconds else None
 
     async def _tails(self, memory: RunMemory) -> list[Tail]:
-        """Return the news of the resource's other threads, if they share the diary; failures become events.
-
-        If a thread cannot be read, return the news of those that were read before it.
-        """
-        tails: list[Tail] = []
+        """Return the news of the resource's other threads, if they share the diary; failures become events."""
         if memory.log.scope == "thread":
-            return tails
+            return []
         try:
-            async for tail in memory.window.tails():
-                tails.append(tail)
+            return await memory.window.tails()
         except StorageError as error:
             await memory.report(error)
-        return tails
+            return []
 
     def _compose(
         self, memory: RunMemory, asked: Message, note_of_others: SentBlock | None, tails: Sequence[Tail]
@@ -335,7 +330,8 @@ def _pinned(context: RunContext[Any]) -> set[str]:
     repair changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
-    question = takewhile(lambda message: message.role != "assistant", reversed(messages.input))
+    from_question = dropwhile(lambda message: message.role != "user", reversed(messages.input))
+    question = takewhile(lambda message: message.role == "user", from_question)
     newest = {message.id for message in [*question, *messages.input[-1:], *messages.response[-1:]]}
     return newest | messages.repaired | messages.dropped
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
@@ -151,10 +151,10 @@ class Window:
             tails=tails,
         )
 
-    def tails(self) -> AsyncGenerator[Tail]:
-        """Yield the newest messages of the threads that share the diary, as far as it does not cover them. Raises
+    async def tails(self) -> list[Tail]:
+        """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
         StorageError."""
-        return read_tails(
+        return await read_tails(
             self.diary.storage,
             self.log,
             self.thread_id,

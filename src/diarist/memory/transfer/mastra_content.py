@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import binascii
 import json
-from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from diarist.data_urls import decode_base64
 from diarist.memory.conversations.loading import elements_of, fields_of, parse
 from diarist.messages import DataPart, FilePart, Json, Part, ReasoningPart, SourcePart, TextPart, ToolPart, ToolState
 
@@ -230,10 +229,9 @@ def _file(value: dict[str, Any], note: Note) -> Iterator[Part]:
     if isinstance(data, str) and data.startswith(("http://", "https://")):
         yield FilePart(media_type=media_type, url=data, name=name)
         return
-    try:
-        if not isinstance(data, str):
-            raise ValueError("no data")
-        encoded = data.partition(",")[2] if data.startswith("data:") else data
-        yield FilePart(media_type=media_type, data=b64decode(encoded, validate=True), name=name)
-    except (binascii.Error, ValueError):
+    text = data if isinstance(data, str) else ""
+    decoded = decode_base64(text.partition(",")[2] if text.startswith("data:") else text)
+    if decoded:
+        yield FilePart(media_type=media_type, data=decoded, name=name)
+    else:
         note("unreadable files, left out")

@@ -32,9 +32,9 @@ from diarist.chunks import (
     ToolInputStartPayload,
     Usage,
 )
+from diarist.encoding import parse_arguments
 from diarist.exceptions import ContentFilterError, ModelConnectionError, ModelResponseError
 from diarist.messages import Json
-from diarist.models.base import parse_arguments
 from diarist.models.openai_chat.errors import event_error
 
 T = TypeVar("T")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any, cast
 
+from diarist.data_urls import url_of
 from diarist.encoding import dumps
 from diarist.exceptions import BadRequestError
 from diarist.messages import (
@@ -171,9 +171,7 @@ def _content(part: PromptPart, dialect: Dialect, provider: str) -> dict[str, Any
 
 def _file(part: FilePart, dialect: Dialect, provider: str) -> dict[str, Any]:
     kind = part.media_type.partition("/")[0]
-    url = part.url or ""
-    if part.data is not None:
-        url = f"data:{part.media_type};base64,{b64encode(part.data).decode()}"
+    url = url_of(part)
     if kind == "image":
         return {"type": "image_url", "image_url": {"url": url}}
     if part.media_type in _AUDIO and url.startswith("data:"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from itertools import takewhile
 
 from pydantic_ai import messages as lib
 
+from diarist.data_urls import read_data_url
 from diarist.encoding import clean, writable
 from diarist.messages import (
     FilePart,
@@ -139,8 +139,8 @@ def _file(part: FilePart) -> lib.UserContent:
     if part.data is not None:
         return lib.BinaryContent(part.data, media_type=part.media_type)
     url = part.url or ""
-    if url.startswith("data:") and ";base64," in url:
-        return lib.BinaryContent(b64decode(url.partition(";base64,")[2]), media_type=part.media_type)
+    if embedded := read_data_url(url):
+        return lib.BinaryContent(embedded[1], media_type=part.media_type)
     kinds = {"image": lib.ImageUrl, "audio": lib.AudioUrl, "video": lib.VideoUrl}
     kind = kinds.get(part.media_type.partition("/")[0], lib.DocumentUrl)
     return kind(url, media_type=part.media_type)

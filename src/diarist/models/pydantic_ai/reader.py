@@ -37,9 +37,9 @@ from diarist.chunks import (
     ToolResultPayload,
     Usage,
 )
+from diarist.encoding import parse_arguments
 from diarist.exceptions import ContentFilterError, ModelConnectionError
 from diarist.messages import Json
-from diarist.models.base import parse_arguments
 from diarist.models.provider_data import from_part, of_call, of_result
 
 _FINISH: dict[str, FinishReason] = {
@@ -99,9 +99,8 @@ class ChunkReader:
         details = response.provider_details or {}
         # A proxy that loses its upstream often closes the stream cleanly. A complete answer has the provider's finish
         # reason or, from some chat completion servers, at least the final usage. Test models report neither.
-        complete = response.finish_reason is not None and (
-            details.get("finish_reason") is not None or response.usage.output_tokens > 0
-        )
+        told = details.get("finish_reason") is not None  # perhaps one that the library does not know
+        complete = told or (response.finish_reason is not None and response.usage.output_tokens > 0)
         if not complete and model.provider is not None and response.state != "suspended":
             raise ModelConnectionError(f"the answer of {provider} broke off before its end", provider=provider)
         yield from self._close()
@@ -111,7 +110,7 @@ class ChunkReader:
                 yield from self._call(index, part, last=True)
             elif isinstance(part, lib.NativeToolCallPart):
                 yield from self._native_call(index, part)
-        reason: FinishReason = _FINISH.get(response.finish_reason or "stop", "other")
+        reason: FinishReason = _FINISH.get(response.finish_reason or ("other" if told else "stop"), "other")
         if reason == "stop" and self._called:  # some servers end a turn of tool calls with "stop"
             reason = "tool-calls"
         if reason == "content-filter" and not parts:

@@ -32,7 +32,8 @@ class Unit:
     """The prompt messages of one message of the conversation, with the results of its tool calls.
 
     Attributes:
-        fixed: True if the message belongs to the current run, or the run's input has a result of its calls.
+        fixed: True if the message belongs to the current run, or the run has a result of its calls: one that the client
+            sent, or one of an approved call.
         tokens: Tokens of the prompt messages.
     """
 
@@ -70,7 +71,8 @@ def split(prompt: Prompt, messages: MessageList, count: Callable[[PromptMessage]
         if message.message_id is not None:
             by_message[message.message_id] = unit
         by_call |= {part.call_id: unit for part in message.parts if isinstance(part, ToolCallPart)}
-    answered = {part.call_id for message in messages.input for part in message.tool_parts if part.state != "call"}
+    results = [message for message in messages.of("input", "response") if message.role == "tool"]
+    answered = {part.call_id for message in results for part in message.tool_parts}
     for call_id in answered & by_call.keys():
         by_call[call_id].fixed = True
     return system, units

@@ -77,7 +77,8 @@ class EnsureFinalResponse(Processor[Any]):
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult | None:
         """Remove the tools and add the system message in the last step."""
-        if args.step_number < self._max_steps - 1:
+        calls = sum(step.request is not None for step in args.steps)  # the first step of a resumed run has none
+        if calls < self._max_steps - 1:
             return None
         system = [*args.system_messages, SystemMessage(self._text, self.id)]
         return {"tools": {}, "tool_choice": "none", "system_messages": system}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from diarist.checks import not_negative, one_of
+from diarist.checks import not_negative, one_of, texts
 from diarist.chunks import DataChunk
 from diarist.encoding import dumps
 from diarist.exceptions import ConfigError, InputError
@@ -72,6 +72,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
     def __post_init__(self) -> None:
         not_negative("StructuredOutput", "max_retries", self.max_retries)
         one_of("StructuredOutput", "on_failure", self.on_failure, ("block", "warn", "fallback"))
+        texts("StructuredOutput", instructions=self.instructions)
         self._type = OutputType(self.output_type)
         self._model = None if self.model is None else resolve(self.model)
         if self.on_failure == "fallback":
@@ -89,7 +90,9 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         args.state["model"] = args.model
 
     async def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
-        """Convert the answer."""
+        """Convert the answer. A run that stops at tool calls has none."""
+        if any(not call.provider_executed for call in args.result.steps[-1].tool_calls):
+            return
         model: Model | None = self._model or args.state.get("model")
         if model is None:
             raise ConfigError("StructuredOutput: pass model=, or put it into processors= instead of output_processors=")

@@ -42,7 +42,7 @@ class ToolSearchProcessor(Processor[Any]):
     run. It is added after the existing tools, so that the beginning of the prompt stays the same.
 
     This object keeps the list of loaded tools: in another process, or after ``ttl`` seconds without use, the model has
-    to load them again.
+    to load them again. A tool whose call waits, for approval or for the client, counts as loaded.
 
     Args:
         tools: Functions or ``Tool`` objects. The agent's own tools are always sent.
@@ -82,6 +82,8 @@ class ToolSearchProcessor(Processor[Any]):
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
         """Add the two tools and the thread's loaded tools to the step's tools."""
         loaded = self._loaded(args.context)
+        waiting = [call.name for message in args.messages for call in message.tool_parts if call.state == "call"]
+        loaded.names += [name for name in dict.fromkeys(waiting) if name in self._library.keys() - loaded.names]
         more = {name: self._library[name] for name in loaded.names if name not in args.tools}
         return {"tools": {**args.tools, **self._own, **more}}
 

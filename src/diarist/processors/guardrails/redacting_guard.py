@@ -151,7 +151,7 @@ class RedactingGuard(Guard):
             return None
         if self.strategy == "filter":
             return {"error": f"the result of {call.name} was withheld: it contains {', '.join(sorted(state.found))}"}
-        return {"error": str(result)} if call.state == "error" else {"result": result}
+        return {"result": result} if call.state == "result" else {"error": str(result)}
 
     def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
         """Redact the finished messages again, since other processors may have changed them."""

@@ -189,12 +189,17 @@ def backing_off(failures: Failures, now: datetime) -> bool:
 
 
 def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
-    """Return the newest current task, suggested response and title among the active entries.
+    """Return the newest hints among the active entries. Arguments as for ``newest_hints``."""
+    return newest_hints([entry for entry in entries if entry.state == "active"], thread_id)
+
+
+def newest_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
+    """Return the newest current task, suggested response and title among the entries.
 
     Args:
         thread_id: Only hints of this thread, in a log of several threads.
     """
-    said = [hints for entry in entries if entry.state == "active" and (hints := _hints_of(entry, thread_id))]
+    said = [hints for entry in entries if (hints := _hints_of(entry, thread_id))]
     task = next((hints for hints in reversed(said) if hints.current_task), None)
     response = next((hints for hints in reversed(said) if hints.suggested_response), None)
     title = next((hints for hints in reversed(said) if hints.thread_title), None)

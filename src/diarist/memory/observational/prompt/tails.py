@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -46,8 +45,8 @@ async def read_tails(
     message_tokens: int,
     counter: TokenCounter,
     obscured: bool,
-) -> AsyncGenerator[Tail]:
-    """Yield the tails of the threads that share the log, without the current one.
+) -> list[Tail]:
+    """Return the tails of the threads that share the log, without the current one.
 
     The newest lines of each thread have priority. Raises StorageError if a thread cannot be read.
 
@@ -55,7 +54,7 @@ async def read_tails(
         thread_id: The current thread.
         obscured: Name the threads by a hash of their ids.
     """
-    room = TAIL_SHARE * message_tokens
+    tails, room = list[Tail](), TAIL_SHARE * message_tokens
     page = await storage.list_threads(resource_id=log.resource_id, limit=_NEWEST_THREADS)
     others = [thread for thread in page.items if thread.id != thread_id]
     others.sort(key=lambda thread: thread.updated_at or thread.created_at or _BEGINNING, reverse=True)
@@ -74,4 +73,5 @@ async def read_tails(
             tail.lines.insert(0, line)
             room = left
         if tail.lines:
-            yield tail
+            tails.append(tail)
+    return tails

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from diarist.exceptions import BadRequestError, ContentFilterError
 from diarist.memory.observational.config import ObservationalMemoryConfig
-from diarist.memory.observational.log.transitions import derive_hints
+from diarist.memory.observational.log.transitions import newest_hints
 from diarist.memory.observational.message_units import is_unit, whole_units
 from diarist.memory.observational.prompt.threads import by_thread
 from diarist.memory.observational.prompts import load_prompt
@@ -201,8 +201,7 @@ class ModelObserver:
     def _title_so_far(self, messages: Sequence[Message], earlier: Sequence[Observation]) -> str | None:
         """Return the title of the only thread of these messages, as the earlier notes have it."""
         (thread,) = _threads_of(messages)
-        entries = [replace(entry, state="active") for entry in earlier]
-        return derive_hints(entries, thread if self._names_threads else "").thread_title
+        return newest_hints(earlier, thread if self._names_threads else "").thread_title
 
     async def _ask(
         self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
