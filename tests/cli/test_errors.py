@@ -149,6 +149,8 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
+        ("observe export.jsonl", "export.jsonl: is an export of diarist, which only 'diarist import' reads"),
+        ("eval retention --data talks.json --base-url http://localhost/v1", "add --observer, for example"),
         ("observe nothing.json", "nothing.json: cannot be read: No such file"),
         ("observe chat.json --storage nowhere/memory.db", "the folder nowhere does not exist"),
         ("observe chat.json --storage mysql://localhost/x", "a database is an SQLite file, postgresql://"),
@@ -166,6 +168,8 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
 )
 def test_a_wrong_name_is_one_line(folder: Path, command: str, says: str) -> None:
     samples.written(Path("talks.json"), samples.locomo())
+    CliRunner().invoke(app, ["import", "chat.json", "some.db"])
+    CliRunner().invoke(app, ["export", "some.db", "export.jsonl"])
     result = CliRunner().invoke(app, command.split())
     lines = result.stderr.splitlines()
     assert says in lines[-1]
