@@ -322,6 +322,14 @@ class TestSystems:
 
 
 class TestReport:
+    def test_two_runs_without_a_common_question(self, data: Path, tmp_path: Path) -> None:
+        item = samples.longmemeval_item("q9", "multi-session", "How many cats?", "3", "I adopted a third cat.")
+        run(command(data, tmp_path / "a"))
+        run(command(samples.written(tmp_path / "other.json", [item]), tmp_path / "b"))
+        run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
+        report = (tmp_path / "a" / "report.md").read_text()
+        assert f"## Beside {tmp_path / 'b'}\n\nThe two runs have no judged question in common." in report
+
     def test_the_page_stands_alone_and_shows_every_answer(self, data: Path, tmp_path: Path) -> None:
         items = samples.longmemeval()
         items[0]["haystack_sessions"][0][0]["content"] += " <script>alert(1)</script>"
