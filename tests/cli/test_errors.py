@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from diarist.cli.app import app
+from tests.evals import samples
 
 BARE = """
 import sys
@@ -72,14 +74,44 @@ def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
     assert "nothing to do" in bare("migrate", "memory.db").stdout
 
 
-@pytest.mark.parametrize("command", ["observe chat.json", "demo"])
+@pytest.mark.parametrize("command", ["observe chat.json", "export memory.db -"])
+def test_a_full_disk_is_one_line(folder: Path, command: str) -> None:
+    CliRunner().invoke(app, ["import", "chat.json", "memory.db"])
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "diarist", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "Error: [Errno 28] No space left on device"
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["observe chat.json", "observe chat.json --output json", "demo --turns 1"])
+def test_files_and_pipes_get_utf_8(folder: Path, command: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "diarist", *command.split()],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},  # as on Windows before Python 3.15
+        check=True,
+    )
+    assert ("█" if "demo" in command else "🔴") in result.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    "command", ["observe chat.json --model", "demo --model", "eval locomo --data talks.json --out run --reader"]
+)
 def test_hints_name_options_that_the_command_has(folder: Path, command: str) -> None:
-    result = CliRunner().invoke(app, [*command.split(), "--model", "anthropic/x"])
+    samples.written(Path("talks.json"), samples.locomo())
+    result = CliRunner().invoke(app, [*command.split(), "anthropic/x"])
     assert result.exit_code == 2
     assert result.stderr == (
         "Error: no key for 'anthropic': set ANTHROPIC_API_KEY, or name the variable that holds it with --api-key-env\n"
     )
-    assert "--api-key-env" in CliRunner().invoke(app, [command.split()[0], "--help"]).stdout
+    assert "--api-key-env" in CliRunner().invoke(app, [*command.partition(" --")[0].split(), "--help"]).stdout
 
 
 @pytest.mark.parametrize(
@@ -117,12 +149,16 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
+        ("observe export.jsonl", "export.jsonl: is an export of diarist, which only 'diarist import' reads"),
+        ("eval retention --data talks.json --base-url http://localhost/v1", "add --observer, for example"),
         ("observe nothing.json", "nothing.json: cannot be read: No such file"),
         ("observe chat.json --storage nowhere/memory.db", "the folder nowhere does not exist"),
         ("observe chat.json --storage mysql://localhost/x", "a database is an SQLite file, postgresql://"),
         ("observe chat.json --model gpt-5-mini", "write provider/model, such as 'openai/gpt-5-mini'"),
         ("observe chat.json --model opena/gpt-5-mini", "did you mean 'openai'?"),
         ("import nothing.json memory.db", "the file nothing.json does not exist"),
+        ("import . memory.db", ". is a folder"),
+        ("eval locomo --data talks.json --out chat.json --reader tests.evals.scripted:anything", "File exists"),
         ("import chat.json nowhere/memory.db", "the folder nowhere does not exist"),
         ("export nothing.db -", "the file nothing.db does not exist"),
         ("migrate nothing.db", "the file nothing.db does not exist"),
@@ -131,6 +167,9 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
     ],
 )
 def test_a_wrong_name_is_one_line(folder: Path, command: str, says: str) -> None:
+    samples.written(Path("talks.json"), samples.locomo())
+    CliRunner().invoke(app, ["import", "chat.json", "some.db"])
+    CliRunner().invoke(app, ["export", "some.db", "export.jsonl"])
     result = CliRunner().invoke(app, command.split())
     lines = result.stderr.splitlines()
     assert says in lines[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diarist import Usage
 from diarist.evals import Context, Question, Session
-from diarist.exceptions import ModelConnectionError, ModelResponseError
+from diarist.exceptions import BadRequestError, ModelConnectionError, ModelResponseError
 from diarist.models.base import ModelRequest
 from diarist.testing import Reply, ScriptedModel, ToolCall
 
@@ -58,11 +58,16 @@ def _offline(request: ModelRequest) -> Reply:
     raise ModelConnectionError("connection refused")
 
 
+def _unknown(request: ModelRequest) -> Reply:
+    raise BadRequestError("the model does not exist", status=404)
+
+
 offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
 searching = ScriptedModel(_searching, name="searching")
 judge = ScriptedModel(_verdict, name="judge")
+unknown = ScriptedModel(_unknown, name="unknown")
 broken = ScriptedModel(_broken, name="broken")
 
 PRICES = ["scripted/observer=1/10", "scripted/reader=1/10", "scripted/judge=1/10"]
@@ -81,6 +86,18 @@ class UserMessages:
 
     async def context(self, history: str, question: Question) -> Context:
         return Context(text="\n".join(path.read_text() for path in sorted(self.folder.glob(f"{history}-*.txt"))))
+
+
+class NoFolder:
+    """A system that takes no folder: only an object of it can be named."""
+
+    async def add(self, history: str, session: Session) -> None: ...
+
+    async def context(self, history: str, question: Question) -> Context:
+        return Context(text="")
+
+
+book = NoFolder()
 
 
 def _anything(request: ModelRequest) -> Reply:

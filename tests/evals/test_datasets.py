@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +89,43 @@ class TestLongMemEval:
         path = samples.written(tmp_path / "data.json", items)
         with pytest.raises(InputError, match=r"item 3: the field 'haystack_dates' is missing"):
             _ = dataset("longmemeval", path).histories
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "field", "day"),
+    [
+        ("longmemeval", samples.longmemeval(), "2023/05/20", "2023/02/30"),
+        ("halumem", samples.halumem(), "Sep 04, 2025", "Sep 31, 2025"),
+        (
+            "beam",
+            [{"chat": [{"role": "user", "content": "Hi", "time_anchor": "March-15-2024"}], "probing_questions": {}}],
+            "March-15-2024",
+            "February-30-2024",
+        ),
+    ],
+)
+def test_a_day_that_does_not_exist_leaves_its_messages_undated(
+    tmp_path: Path, name: str, data: Any, field: str, day: str
+) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(data).replace(field, day))
+    assert dataset(name, path).histories[0].sessions[0].messages[0].created_at is None
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("longmemeval", {"haystack_dates": None}, "data.json is not in the format of LongMemEval: TypeError: "),
+        ("locomo", {"qa": [{"category": [1]}]}, "data.json is not in the format of LoCoMo: TypeError: "),
+        ("halumem", {"sessions": [{"dialogue": [], "memory_points": [{"memory_content": "x", "importance": "high"}]}]},
+         "data.json is not in the format of HaluMem: ValueError: could not convert string to float: 'high'"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, change: dict[str, Any], says: str) -> None:
+    sample: Any = {"longmemeval": samples.longmemeval, "locomo": samples.locomo, "halumem": samples.halumem}[name]()
+    item = sample if isinstance(sample, dict) else sample[0]
+    with pytest.raises(InputError, match=re.escape(says)):
+        _ = dataset(name, samples.written(tmp_path / "data.json", [item | change])).histories
 
 
 def test_a_missing_file_says_where_to_get_the_data(tmp_path: Path) -> None:

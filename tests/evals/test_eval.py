@@ -215,7 +215,10 @@ class TestFailures:
         out = tmp_path / "runs" / "a"
         result = run(command(data, out, reader="broken"))
         assert "0.00 %" in result.stdout
-        assert "4 items failed and count as wrong" in result.stderr
+        assert (
+            "Items that failed and count as wrong: 4; the report lists them.\n"
+            "The first failed with: no answer: ModelResponseError: the server answers with nonsense\n"
+        ) in result.stderr
         report = (out / "report.md").read_text()
         assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
 
@@ -237,6 +240,11 @@ class TestFailures:
         assert not (out / "answers.jsonl").exists()
         run(command(data, tmp_path / "runs" / "b", observer="offline"), status=1)
         assert not any('"error"' in path.read_text() for path in tmp_path.rglob("sessions.jsonl"))
+
+    def test_a_model_that_the_server_does_not_have_stops_the_run(self, data: Path, tmp_path: Path) -> None:
+        result = run(command(data, tmp_path / "runs" / "a", judge="unknown"), status=1)
+        assert result.stderr.endswith("Error: the model does not exist\n")
+        assert not (tmp_path / "runs" / "a" / "judgements.jsonl").exists()
 
     def test_a_history_that_cannot_be_ingested_fails_its_questions_only(self, tmp_path: Path) -> None:
         items = samples.longmemeval()
@@ -299,11 +307,29 @@ class TestSystems:
         result = run(command(data, tmp_path / "a", "--system", "tests.evals.scripted:PRICES"), status=2)
         assert "is neither a system nor a function that returns one" in result.stderr
 
+    def test_a_system_that_cannot_be_made_fails_no_session(self, data: Path, tmp_path: Path) -> None:
+        name = "tests.evals.scripted:NoFolder"
+        result = run(command(data, tmp_path / "a", "--system", name), status=2)
+        assert f"Error: {name} cannot be made with a folder: TypeError: NoFolder() takes no arg" in result.stderr
+        assert not [*tmp_path.rglob("sessions.jsonl")]
+
+    def test_a_name_is_printed_as_it_is(self, data: Path, tmp_path: Path) -> None:
+        result = run(command(data, tmp_path / "a", "--system", "tests.evals.scripted:book"))
+        assert "Cost of tests.evals.scripted:book: ingest" in result.stdout
+
     def test_an_unknown_name_is_refused(self, data: Path, tmp_path: Path) -> None:
         assert "unknown system 'rag'" in run(command(data, tmp_path / "a", "--system", "rag"), status=2).stderr
 
 
 class TestReport:
+    def test_two_runs_without_a_common_question(self, data: Path, tmp_path: Path) -> None:
+        item = samples.longmemeval_item("q9", "multi-session", "How many cats?", "3", "I adopted a third cat.")
+        run(command(data, tmp_path / "a"))
+        run(command(samples.written(tmp_path / "other.json", [item]), tmp_path / "b"))
+        run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
+        report = (tmp_path / "a" / "report.md").read_text()
+        assert f"## Beside {tmp_path / 'b'}\n\nThe two runs have no judged question in common." in report
+
     def test_the_page_stands_alone_and_shows_every_answer(self, data: Path, tmp_path: Path) -> None:
         items = samples.longmemeval()
         items[0]["haystack_sessions"][0][0]["content"] += " <script>alert(1)</script>"

@@ -11,6 +11,7 @@ from typing import Any, assert_type
 from typing_extensions import TypedDict
 
 from diarist import Agent, AgentResult, AgentStream, CallOptions, Tool, ToolContext, tool
+from diarist.processors import InputArgs, Processor
 from diarist.testing import ScriptedModel
 
 INVOICE = '{"total": 12}'
@@ -163,6 +164,13 @@ class Service:
     async def answer(self, text: str) -> AgentResult:
         self.last = await self.agent.generate(text)
         return self.last
+
+
+class Quiet(Processor):
+    """Needs neither the type of ``deps`` nor a state."""
+
+    async def process_input(self, args: InputArgs) -> None:
+        args.abort("quiet")
 
 
 def needs_app(agent: Agent[App]) -> str:

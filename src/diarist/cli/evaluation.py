@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -114,6 +115,7 @@ def evaluate(
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed items again.")] = False,
 ) -> None:
+    from diarist.cli.models import model_at
     from diarist.evals.metering import parse_price
     from diarist.evals.run import run_evaluation
     from diarist.evals.settings import Settings
@@ -128,7 +130,6 @@ def evaluate(
             reader=reader,
             judge=judge,
             urls={role: url for role, own in urls.items() if (url := own or base_url)},
-            api_key_env=api_key_env,
             systems=tuple(dict.fromkeys(system or ["om"])),
             runs=runs,
             items=items,
@@ -152,7 +153,7 @@ def evaluate(
             memories=memories,
             retry_failed=retry_failed,
         )
-        finished = run_evaluation(settings)
+        finished = run_evaluation(settings, partial(model_at, api_key_env=api_key_env))
     if not finished:
         raise typer.Exit(STOPPED_AT_BUDGET)
 

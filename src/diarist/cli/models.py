@@ -9,7 +9,7 @@ from diarist.models import resolve
 from diarist.models.base import Model
 
 
-def model_at(model: str, *, base_url: str | None, api_key_env: str | None) -> Model:
+def model_at(model: str, base_url: str | None, *, api_key_env: str | None) -> Model:
     """Return the model. Errors name options of the command line. Raises ConfigError, InputError."""
     api_key = None if api_key_env is None else os.environ.get(api_key_env)
     if api_key_env is not None and not api_key:

@@ -87,7 +87,7 @@ class Reporter:
     """Writes to standard error; without colours and cursor movements if it is not a terminal."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
         self._warnings = _Collector()
 
     def start(self, observing: Observing) -> None:

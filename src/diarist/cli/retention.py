@@ -49,9 +49,15 @@ def retention(
 
     from diarist.cli.models import model_at
     from diarist.evals.keyless import evaluate_retention
+    from diarist.exceptions import ConfigError
     from diarist.memory.observational.roles.role_models import EXTRACTIVE
 
     with exit_status():
+        if observer == EXTRACTIVE and (base_url or api_key_env):
+            raise ConfigError(
+                "--base-url and --api-key-env have no effect without a model; "
+                "add --observer, for example openai/gpt-5-mini"
+            )
         model = EXTRACTIVE if observer == EXTRACTIVE else model_at(observer, base_url=base_url, api_key_env=api_key_env)
         report = asyncio.run(
             evaluate_retention(

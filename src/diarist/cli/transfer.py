@@ -114,7 +114,7 @@ def import_file(file: Path, address: str, how: Conversations, *, skip_existing: 
 
 def _import_path(file: Path, address: str, how: Conversations, *, skip_existing: bool) -> None:
     if not file.is_file():
-        raise InputError(f"the file {file} does not exist")
+        raise InputError(f"{file} is a folder" if file.is_dir() else f"the file {file} does not exist")
     try:
         of_mastra = is_mastra(file)
         with file.open("rb") as source:

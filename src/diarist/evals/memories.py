@@ -21,7 +21,7 @@ class Memories:
         number: The run, if each has memories of its own; else 0.
         folder: Keeps them.
         sessions: Records of the ingestion, which systems with one memory share.
-        make: Returns the system.
+        system: Gets the sessions.
         questions_of: Returns the questions of a history whose contexts are taken.
 
     Attributes:
@@ -35,21 +35,13 @@ class Memories:
         folder: Path,
         sessions: Records,
         *,
-        make: Callable[[], System],
+        system: System,
         questions_of: Callable[[History], Sequence[Question]],
         worker: Worker,
     ) -> None:
         self.name, self.number, self.folder = name, number, folder
-        self._sessions, self._make, self._questions_of, self._worker = sessions, make, questions_of, worker
+        self.system, self._sessions, self._questions_of, self._worker = system, sessions, questions_of, worker
         self.contexts = Records(folder / f"contexts-{file_name(name)}.jsonl", "question")
-        self._made: System | None = None
-
-    @property
-    def system(self) -> System:
-        """Return the system; made when it is first used."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
 
     @property
     def takes_notes(self) -> bool:
@@ -128,5 +120,5 @@ class Memories:
 
     async def close(self) -> None:
         """Close the system."""
-        if isinstance(self._made, Closes):
-            await self._made.close()
+        if isinstance(self.system, Closes):
+            await self.system.close()

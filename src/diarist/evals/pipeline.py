@@ -41,13 +41,13 @@ class Outcome:
 
     Attributes:
         finished: False if the budget stopped it.
-        failed: Number of items that failed.
+        failed: The errors of items that failed.
         spent: US dollars of this run so far, with earlier processes.
         unpriced: Models without a known price.
     """
 
     finished: bool
-    failed: int
+    failed: tuple[str, ...]
     spent: float
     unpriced: frozenset[str]
 
@@ -131,7 +131,7 @@ class Evaluation:
             for model in self._models.values():
                 if isinstance(model, MeteredModel):
                     await model.close()
-        failed = sum("error" in record for record in self._judgements)  # also if the answer failed
+        failed = tuple(str(record["error"]) for record in self._judgements if "error" in record)  # also of answers
         return Outcome(not self._meter.reached, failed, self._meter.spent, frozenset(self._meter.unpriced))
 
     def _questions_of(self, history: History) -> Sequence[Question]:
@@ -211,8 +211,7 @@ class Evaluation:
         )
         if folder not in self._sessions:  # om and om-recall share them
             self._sessions[folder] = Records(folder / "sessions.jsonl", "history", "session")
-        make = partial(
-            system_of,
+        system = system_of(
             name,
             folder,
             self._settings,
@@ -226,7 +225,7 @@ class Evaluation:
             number,
             folder,
             self._sessions[folder],
-            make=make,
+            system=system,
             questions_of=self._questions_of,
             worker=self._worker,
         )
@@ -281,7 +280,8 @@ class Evaluation:
                 before = self._worker.is_done(self._judgements.get(store.name, run, question.id))
                 await self._answer(*item)
                 await self._judge(*item)
-                stage.advance(before=before)
+                if self._judgements.get(store.name, run, question.id) is not None:  # else the budget is spent
+                    stage.advance(before=before)
 
             await self._worker.each(work, one)
 

@@ -71,6 +71,8 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
         found = compare_folders(results, other)
         if found:
             yield _comparison_section(found, results.metrics(results.parts[0])[-1], "", f"Beside {other.folder}")
+        else:
+            yield Section(f"Beside {other.folder}", "The two runs have no judged question in common.")
     yield _cost_section(results)
     failures = list(results.failures())
     yield Section(

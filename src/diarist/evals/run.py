@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,12 +21,14 @@ from diarist.evals.report import money, write_report
 from diarist.evals.results import Results
 from diarist.evals.settings import Settings
 from diarist.evals.systems.base import System
-from diarist.exceptions import InputError
-from diarist.models import resolve
+from diarist.exceptions import InputError, described
 from diarist.models.base import Model
 
+ModelAt = Callable[[str, str | None], Model]
+"""Takes a model's id and its server's URL, if it is the user's own."""
 
-def run_evaluation(settings: Settings) -> bool:
+
+def run_evaluation(settings: Settings, model_at: ModelAt) -> bool:
     """Run an evaluation, write its report, and print the averages. Progress goes to standard error.
 
     Returns:
@@ -37,11 +38,11 @@ def run_evaluation(settings: Settings) -> bool:
         DiaristError: See ``Evaluation``.
         KeyboardInterrupt: After Ctrl-C; what is finished is recorded.
     """
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
     progress = Bars(console) if console.is_terminal else Lines(lambda line: console.print(line))
 
     def model_of(role: str, name: str) -> tuple[Model, bool]:
-        return _model_of(settings, role, name)
+        return _model_of(settings, role, name, model_at)
 
     evaluation = Evaluation(settings, resolve=model_of, make_system=system_at, progress=progress)
     try:
@@ -54,7 +55,8 @@ def run_evaluation(settings: Settings) -> bool:
     unpriced = "".join(f"; unknown price: {model}" for model in sorted(outcome.unpriced))
     console.print(f"Spent ${outcome.spent:.4f}{unpriced}")
     if outcome.failed:
-        console.print(f"{outcome.failed:,} items failed and count as wrong; the report lists them.")
+        console.print(f"Items that failed and count as wrong: {len(outcome.failed):,}; the report lists them.")
+        console.print(f"The first failed with: {outcome.failed[0]}")
     if not outcome.finished:
         console.print("Stopped at the budget. Repeat the command with a larger --budget to continue.")
     console.print(f"Report: {settings.out / 'report.html'}")
@@ -63,7 +65,7 @@ def run_evaluation(settings: Settings) -> bool:
 
 def print_results(results: Results) -> None:
     """Print micro and macro averages of each system to standard output."""
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     for part in results.parts:
         for metric in results.metrics(part):
             console.print(f"{part + ': ' if part else ''}{metric.name}")
@@ -114,17 +116,14 @@ class _Bar:
         self._bars.update(self._task, advance=1, description=text)
 
 
-def _model_of(settings: Settings, role: str, name: str) -> tuple[Model, bool]:
+def _model_of(settings: Settings, role: str, name: str, model_at: ModelAt) -> tuple[Model, bool]:
     if ":" in name and "/" not in name:
         found = _object_at(name)
         if not isinstance(found, Model):
             raise InputError(f"{name} must be a Model, not {type(found).__name__}")
         return found, True
     url = settings.urls.get(role)
-    key = None if settings.api_key_env is None else os.environ.get(settings.api_key_env)
-    if settings.api_key_env is not None and not key:
-        raise InputError(f"--api-key-env: the environment variable {settings.api_key_env} is not set")
-    return resolve(name, base_url=url, api_key=key), url is None
+    return model_at(name, url), url is None
 
 
 def system_at(place: str, folder: Path) -> System:
@@ -138,7 +137,10 @@ def system_at(place: str, folder: Path) -> System:
             raise InputError(f"{place} is neither a system nor a function that returns one")
         folder.mkdir(parents=True, exist_ok=True)
         make: Any = found
-        found = make(folder)
+        try:
+            found = make(folder)
+        except Exception as error:  # the user's own code runs
+            raise InputError(f"{place} cannot be made with a folder: {described(error)}") from error
     if missing := [name for name in ("add", "context") if not callable(getattr(found, name, None))]:
         raise InputError(f"{place} is no system: it has no method {missing[0]!r}; see diarist.evals.System")
     made: System = found

@@ -41,7 +41,6 @@ class Settings:
     reader: str | None = None
     judge: str | None = None
     urls: Mapping[str, str] = field(default_factory=dict[str, str])
-    api_key_env: str | None = None
     systems: tuple[str, ...] = ("om",)
     runs: int = 1
     items: int | None = None

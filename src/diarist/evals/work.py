@@ -10,7 +10,14 @@ from uuid import uuid4
 from diarist.concurrency import gather_or_cancel
 from diarist.evals.metering import BudgetReached, Meter, tally
 from diarist.evals.records import Record, Records
-from diarist.exceptions import AuthenticationError, ConfigError, ModelConnectionError, RateLimitError, described
+from diarist.exceptions import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigError,
+    ModelConnectionError,
+    RateLimitError,
+    described,
+)
 
 T = TypeVar("T")
 
@@ -51,16 +58,16 @@ class Worker:
             failed: Further fields in case of an error.
 
         Raises:
-            DiaristError: One of ``STOPS``.
+            DiaristError: One of ``STOPS``, or the server does not know the model (HTTP 404).
         """
         began = time.monotonic()
         found: Record | None = None
         with tally() as spent:
             try:
                 found = await work()
-            except STOPS:
-                raise
             except Exception as error:  # systems and tools of others run here, too
+                if isinstance(error, STOPS) or (isinstance(error, BadRequestError) and error.status == 404):
+                    raise
                 if not self.meter.reached:
                     found = {**(failed or {}), "error": described(error)}
             finally:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, ToolChoice
     from diarist.tools import Tool
 
-D = TypeVar("D")
+D = TypeVar("D", default=Any)
 S = TypeVar("S", default=Any)
 R = TypeVar("R")
 MaybeAwaitable = R | Awaitable[R]

@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, cast
 import orjson
 
 from diarist.evals.items import History, Question, Session, session_text
-from diarist.exceptions import ConfigError, InputError, ModelResponseError
+from diarist.exceptions import ConfigError, InputError, ModelResponseError, described
 from diarist.messages import Json, Message, Role
 
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -112,7 +113,10 @@ class Dataset(ABC):
     @cached_property
     def histories(self) -> list[History]:
         """Return all histories, in the file's order. Raises InputError."""
-        found = list(self.read())
+        try:
+            found = list(self.read())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{self.path} is not in the format of {self.title}: {described(error)}") from error
         if not found:
             raise InputError(f"{self.path} holds no histories")
         return found
@@ -210,6 +214,14 @@ def message(id: str, role: str, text: str, **more: Any) -> Message:
     """Return a message of a user or an assistant; other roles count as the assistant's."""
     known: Role = "user" if role == "user" else "assistant"
     return Message.user(text, id=id, **more) if known == "user" else Message.assistant(text, id=id, **more)
+
+
+def moment_or_none(*numbers: int) -> datetime | None:
+    """Return the time in UTC of year, month, day and so on; None for a day that does not exist."""
+    try:
+        return datetime(*numbers, tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def json_reply(reply: str) -> dict[str, Json]:

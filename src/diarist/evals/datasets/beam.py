@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from diarist.evals.datasets.base import (
     load_items,
     load_json,
     message,
+    moment_or_none,
     objects,
     required,
 )
@@ -237,7 +238,7 @@ def _moment(anchor: str) -> datetime | None:
     match = _ANCHOR.fullmatch(anchor.strip())
     if match is None or (month := match[1][:3].lower()) not in _MONTHS:
         return None
-    return datetime(int(match[3]), _MONTHS.index(month) + 1, int(match[2]), tzinfo=UTC)
+    return moment_or_none(int(match[3]), _MONTHS.index(month) + 1, int(match[2]))
 
 
 def _number(path: Path) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 from diarist.evals.datasets.base import (
@@ -23,6 +23,7 @@ from diarist.evals.datasets.base import (
     judged_mean,
     load_items,
     message,
+    moment_or_none,
     objects,
     required,
 )
@@ -250,4 +251,4 @@ def moment_of(date: str) -> datetime | None:
     if match is None or match[1] not in _MONTHS:
         return None
     day, year, hour, minute, second = map(int, match.groups()[1:])
-    return datetime(year, _MONTHS.index(match[1]) + 1, day, hour, minute, second, tzinfo=UTC)
+    return moment_or_none(year, _MONTHS.index(match[1]) + 1, day, hour, minute, second)

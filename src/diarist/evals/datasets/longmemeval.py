@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from diarist.evals.datasets.base import (
     judged_mean,
     load_items,
     message,
+    moment_or_none,
     objects,
     required,
 )
@@ -144,4 +145,4 @@ def _history(item: dict[str, Json], where: str) -> History:
 def moment_of(date: str) -> datetime | None:
     """Return the time of ``2023/05/20 (Sat) 02:21``; None for another form. The data set names no time zone."""
     match = _DATE.fullmatch(date.strip())
-    return datetime(*map(int, match.groups()), tzinfo=UTC) if match else None
+    return moment_or_none(*map(int, match.groups())) if match else None

@@ -44,7 +44,7 @@ from diarist.memory.conversations import (
     responses,
 )
 from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, load
+from diarist.memory.conversations.loading import JsonFile, JsonItem, fields_of, load
 from diarist.messages import Message
 
 __all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations", "thread_id_of"]
@@ -175,6 +175,8 @@ def read_conversations(
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     try:
         file = load(path, skip_broken=skip_broken_lines)
+        if fields_of(file.first).get("type") == "diarist":
+            raise InputError("is an export of diarist, which only 'diarist import' reads")
         format = format or next((name for name, one in _FORMATS.items() if one.detect(file)), None)
         if format is None:
             raise InputError(f"not a conversation in a known format ({file.describe()}); known: {', '.join(FORMATS)}")
