@@ -128,7 +128,14 @@ def test_own_prompts_replace_those_of_the_data_set(tmp_path: Path) -> None:
     prompts = samples.written(tmp_path / "prompts.json", {"judge": 'Is {response} right? "verdict"'})
     evaluate("longmemeval", data, tmp_path / "a", "--prompts", str(prompts))
     assert "| Judge's prompts | our own wording (see prompts.json) |" in (tmp_path / "a" / "report.md").read_text()
-    wrong = samples.written(tmp_path / "wrong.json", {"jugde": "…"})
-    words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "b"), "--prompts", str(wrong)]
-    result = CliRunner().invoke(app, words)
-    assert "no prompt is called 'jugde'" in result.stderr
+    for own, error in (
+        ({"jugde": "…"}, "no prompt is called 'jugde'"),
+        (
+            {"judge": "Is {respnse} right?"},
+            "prompt 'judge' has no slot {respnse}; it has {answer}, {question}, {response}",
+        ),
+    ):
+        wrong = samples.written(tmp_path / "wrong.json", own)
+        words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "b"), "--prompts", str(wrong)]
+        result = CliRunner().invoke(app, words)
+        assert error in " ".join(result.stderr.split())

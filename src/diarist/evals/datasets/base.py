@@ -108,7 +108,12 @@ class Dataset(ABC):
             if unknown := sorted(given.keys() - self.prompts.keys()):
                 names = ", ".join(sorted(self.prompts))
                 raise InputError(f"{prompts}: no prompt is called {unknown[0]!r}; {self.title} has {names}")
-            self.prompts |= {name: str(text) for name, text in given.items()}
+            for name, text in given.items():
+                slots = set(_SLOT.findall(self.prompts[name]))
+                if wrong := sorted(set(_SLOT.findall(str(text))) - slots):
+                    named = ", ".join(f"{{{slot}}}" for slot in sorted(slots))
+                    raise InputError(f"{prompts}: prompt {name!r} has no slot {{{wrong[0]}}}; it has {named}")
+                self.prompts[name] = str(text)
 
     @cached_property
     def histories(self) -> list[History]:
