@@ -26,6 +26,8 @@ def test_base64_is_read_in_every_usual_form(data: bytes) -> None:
         ("data:text/plain;charset=utf-8,caf%C3%A9", ("text/plain", "café".encode())),
         ("data:;base64,cG5n", ("", b"png")),
         ("data:image/png;name=a.png;base64,cG5n%0A", ("image/png", b"png")),
+        ("data:image/png; BASE64,cG5n", ("image/png", b"png")),
+        ("data:text/plain,caf\udce9", ("text/plain", "caf\ufffd".encode())),
         ("data:image/png;base64,?", None),
         ("data:image/png", None),
         ("https://example.org/a,b", None),

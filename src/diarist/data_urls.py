@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from urllib.parse import unquote, unquote_to_bytes
 
+from diarist.encoding import writable
 from diarist.messages import FilePart
 
 _AUDIO_TYPES = {"mp3": "audio/mpeg"}
@@ -22,8 +23,9 @@ def read_data_url(url: str) -> tuple[str, bytes] | None:
     head, comma, data = url.partition(",")
     if not head.startswith("data:") or not comma:
         return None
-    media_type, *options = head.removeprefix("data:").split(";")
-    decoded = decode_base64(unquote(data)) if "base64" in options else unquote_to_bytes(data)
+    media_type, *options = [field.strip() for field in head.removeprefix("data:").split(";")]
+    encoded = "base64" in map(str.lower, options)
+    decoded = decode_base64(unquote(data)) if encoded else unquote_to_bytes(writable(data))
     return None if decoded is None else (media_type, decoded)
 
 
