@@ -459,5 +459,5 @@ def as_json(value: Any) -> Json:
 
     try:
         return from_json(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))
-    except PydanticSerializationError:  # rare, such as a lone surrogate
-        return clean(to_jsonable_python(value, bytes_mode="base64", fallback=str))
+    except PydanticSerializationError:  # rare, such as a lone surrogate; in a key, the next call would refuse it
+        return clean(to_jsonable_python(clean(value), bytes_mode="base64", fallback=str))
