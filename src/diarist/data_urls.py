@@ -30,11 +30,13 @@ def read_data_url(url: str) -> tuple[str, bytes] | None:
 
 
 def decode_base64(text: object) -> bytes | None:
-    """Return the bytes of a text in base64, of either alphabet, with or without line breaks; None for other values."""
+    """Return the bytes of a text in base64, of either alphabet, with or without line breaks and padding; None for other
+    values."""
     if not isinstance(text, str):
         return None
+    letters = "".join(text.split()).replace("-", "+").replace("_", "/")
     try:
-        return b64decode("".join(text.split()).replace("-", "+").replace("_", "/"), validate=True)
+        return b64decode(letters + "=" * (-len(letters) % 4), validate=True)
     except ValueError:
         return None
 
