@@ -52,6 +52,7 @@ def test_options_of_semantic_recall(name: str, value: Any) -> None:
         ("thread_wait", float("inf")),
         ("thread_wait", None),
         ("thread_wait", True),
+        ("token_counter", len),
         ("read_only", "no"),
         ("await_background", 1),
     ],

@@ -90,6 +90,17 @@ async def test_too_few_vectors_are_noticed() -> None:
         await embed_texts(Short(), ["a", "b"])
 
 
+async def test_vectors_may_be_a_numpy_array() -> None:
+    class Local(Embedder):
+        name, dimension = "local", 2
+
+        async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Any:
+            return numpy.array([[1.0, 2.0]] * len(texts))
+
+    numpy = pytest.importorskip("numpy")
+    assert await embed_texts(Local(), ["a", "b"]) == [[1, 2], [1, 2]]
+
+
 def test_an_embedder_serves_several_event_loops(server: EmbeddingServer) -> None:
     embedder = resolve_embedder("openai/words", dimension=4, base_url=server.base_url, api_key="test")
 

@@ -51,6 +51,14 @@ async def test_half_a_character_does_not_stop_the_diary(storage: Storage) -> Non
     assert (await titled.threads.get("u")).title == "About caf\ufffd.txt"
 
 
+@pytest.mark.parametrize("model", ["extractive", ScriptedModel()], ids=["extractive", "model"])
+async def test_messages_without_words_do_not_stop_the_diary(storage: Storage, model: Any) -> None:
+    memory = Memory(storage=storage, observational_memory=ObservationalMemoryConfig(model=model))
+    await memory.messages.save([Message.user(" \n"), Message.assistant("")], thread="t")
+    log = await memory.diary.observe(thread="t")
+    assert (log.text.strip(), [entry.message_count for entry in log.entries]) == ("", [2])
+
+
 @pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)])
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
 async def test_the_first_and_the_last_day_of_the_calendar(storage: Storage, moment: datetime, zone: str) -> None:

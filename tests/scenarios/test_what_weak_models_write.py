@@ -366,3 +366,12 @@ async def test_an_observer_that_is_slow_and_copies_comes_to_an_end(storage: Stor
             await memory.diary.observe(thread="t")
     assert len(await covered(memory)) == 24
     assert calls < 12
+
+
+async def test_a_task_as_long_as_a_conversation_is_cut(storage: Storage) -> None:
+    task = " ".join(said(town, number) for number, town in enumerate(TOWNS * 2))
+    observer = ScriptedModel(f"<diary>\n- 🔴 User travels\n</diary>\n<current-task>\n{task}\n</current-task>")
+    memory = Memory(storage=storage, observational_memory=ObservationalMemoryConfig(model=observer))
+    await memory.messages.save(talk(), thread="t")
+    log = await memory.diary.observe(thread="t")
+    assert log.hints.current_task == task[:2_000].strip()

@@ -280,8 +280,8 @@ class Diary:
             NotFoundError: The thread or resource does not exist.
             InputError: The thread belongs to another resource, or no thread is given where one is required.
             ThreadBusyError: Another process is observing the thread, or threads of the resource.
-            ModelError, RoleError: The Observer failed, or refused three messages in a row; results of other calls are
-                kept.
+            ModelError, RoleError: The Observer or the Reflector failed, or the Observer refused three messages in a
+                row; results of other calls are kept.
             ConflictError: The same messages changed during each of three calls; other results are kept.
         """
         found = await self._access.diary_owner(thread, resource)

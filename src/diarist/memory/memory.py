@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from diarist.checks import check_names, flags, function, one_of, seconds, texts, whole
+from diarist.checks import check_names, flags, function, has_methods, one_of, seconds, texts, whole
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.memory.access import Access
@@ -144,6 +144,7 @@ class Memory:
             storage = SQLiteStorage("memory.db")
         self.storage = checked_storage(storage)
         self.counter = token_counter or default_counter()
+        has_methods("Memory", "token_counter", self.counter, "count")
         if last_messages is None:
             last_messages = DEFAULT_LAST_MESSAGES
         if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:

@@ -68,7 +68,7 @@ async def embed_texts(embedder: Embedder, texts: Sequence[str], *, purpose: Purp
         found = await embedder.embed(batch, purpose=purpose)
         if len(found) != len(batch):
             raise ModelResponseError(f"{embedder.name} returned {len(found)} vectors for {len(batch)} texts")
-        vectors += found
+        vectors.extend(found)  # an array of numpy would be added as numbers
     wrong = next((len(vector) for vector in vectors if len(vector) != embedder.dimension), None)
     if wrong is not None:
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -66,6 +67,7 @@ def test_numbers_are_shares_or_tokens() -> None:
         ({"previous_observer_tokens": -1}, "previous_observer_tokens"),
         ({"tool_result_tokens": 0}, "tool_result_tokens"),
         ({"max_tokens_per_batch": 0}, "max_tokens_per_batch"),
+        ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(\.\.\.\), not dict"),
     ],
 )
 def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> None:
@@ -88,6 +90,7 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         ({"share_token_budget": True}, "share_token_budget needs"),
         ({"scope": "planet"}, "scope"),
         ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"timezone": ZoneInfo("Europe/Rome")}, "timezone .* is not a known IANA name"),
         ({"observe_timeout": 0}, "observe_timeout"),
         ({"background_timeout": 0}, "background_timeout"),
         ({"activate_after_idle": 0}, "activate_after_idle"),
@@ -111,6 +114,7 @@ def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
         ({"buffer_activation": True}, "buffer_activation"),
         ({"block_after": 1}, "block_after"),
         ({"block_after": 40_000}, "block_after"),
+        ({"model_settings": None}, r"model_settings must be ModelSettings\(\.\.\.\), not NoneType"),
     ],
 )
 def test_impossible_reflection_options(wrong: dict[str, Any], name: str) -> None:
@@ -119,8 +123,8 @@ def test_impossible_reflection_options(wrong: dict[str, Any], name: str) -> None
 
 
 def test_recall_needs_room() -> None:
-    with pytest.raises(ConfigError, match=r"retrieval\.max_tokens"):
-        RetrievalConfig(max_tokens=0)
+    with pytest.raises(ConfigError, match=r"retrieval\.max_tokens must be a whole number from 200 on, not 60"):
+        RetrievalConfig(max_tokens=60)
 
 
 def test_block_after_counts_only_with_buffering() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diarist import Memory
 from diarist.chunks import Usage
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import obscure
@@ -20,6 +21,7 @@ from diarist.memory.observational.roles.extractive import ExtractiveObserver, Ex
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
 from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.messages import FilePart, Message, ToolPart
+from diarist.storage import InMemoryStorage
 from diarist.storage.records import Observation
 from diarist.tokens import default_counter
 from tests.properties import examples
@@ -755,6 +757,15 @@ async def test_days_are_merged_and_the_newest_of_doubles_stays() -> None:
     )
 
 
+@pytest.mark.parametrize("said", ["I like tea.", "Where is Rome?"])
+async def test_a_diary_of_a_single_line_keeps_it(said: str) -> None:
+    config = ObservationalMemoryConfig(model="extractive")
+    async with Memory(storage=InMemoryStorage(), observational_memory=config) as memory:
+        await memory.messages.save(said, thread="t")
+        await memory.diary.observe(thread="t")
+        assert said in (await memory.diary.reflect(thread="t", guidance="Keep all.")).text
+
+
 async def test_what_cannot_be_done_is_said() -> None:
     result = await ExtractiveReflector().reflect([entry(DIARY)], target_tokens=1, guidance="Keep the weather.")
     assert any("guidance" in warning for warning in result.warnings)
@@ -828,7 +839,7 @@ async def test_a_reflection_fits_or_holds_only_what_must_stay(
     )
     result = await reflected(text, target)
     kept = list(read_lines(result))
-    assert count(result) < target or all(line.mark in ("🔴", "✅") for line in kept)
+    assert count(result) < target or len(kept) == 1 or all(line.mark in ("🔴", "✅") for line in kept)
     before = {line.text for line in read_lines(text)}
     assert all(line.text in before or line.text.endswith("…") for line in kept)
 

@@ -149,6 +149,15 @@ async def test_a_hook_that_raises_is_named(name: str) -> None:
         await work
 
 
+@pytest.mark.parametrize("name", ["before_observation", "after_observation", "before_reflection", "after_reflection"])
+async def test_a_hook_without_a_result_is_named(name: str) -> None:
+    observer, reflector = roles(ScriptedModel(NOTES), **{name: lambda _: None})
+    observing = "observation" in name
+    work = observer.observe(messages(), earlier=[]) if observing else reflector.reflect([ENTRY], target_tokens=1_000)
+    with pytest.raises(RoleError, match=f"the hook {name} returned None"):
+        await work
+
+
 async def test_a_tool_result_that_a_hook_made_longer_is_cut_like_any_other(tmp_path: Path) -> None:
     """Its size is not known from the row that is stored."""
 

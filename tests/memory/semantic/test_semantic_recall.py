@@ -141,6 +141,19 @@ async def test_shown_values_have_a_size() -> None:
     assert "Rome" in asked.sent.text
 
 
+async def test_a_small_limit_leaves_the_heading_whole() -> None:
+    config = SemanticRecallConfig(top_k=1, max_tokens=200, message_range=4)
+    memory = memory_with(TopicEmbedder(), semantic_recall=config)
+    await memory.messages.save(
+        [Message.user(f"{'Rome' if n == 4 else 'roses'} {n} " + "lorem ipsum " * 40) for n in range(9)],
+        thread="trip",
+        resource="ada",
+    )
+    await memory.settled()
+    prompt = await say(memory, "Italy?", thread="new")
+    assert "in another conversation with the same user (trip), and perhaps of use now:" in prompt
+
+
 async def test_of_a_long_message_the_part_that_fits_is_shown() -> None:
     memory = memory_with(TopicEmbedder())
     text = "\n\n".join(["About the compiler. " * 60, "Rome is where we met. " * 20, "The garden grows. " * 60])

@@ -109,6 +109,7 @@ class ObservationConfig:
                 f"which must be less than message_tokens ({self.message_tokens:,})"
             )
         _check_block("message_tokens", self.message_tokens, self.block_after)
+        _check_kind("model_settings", self.model_settings, ModelSettings)
 
     @property
     def buffered_tokens(self) -> int | None:
@@ -164,6 +165,7 @@ class ReflectionConfig:
         whole("", "observation_tokens", self.observation_tokens, least=1)
         share("", "buffer_activation", self.buffer_activation)
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
+        _check_kind("model_settings", self.model_settings, ModelSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +177,14 @@ class RetrievalConfig:
         search: True: the tool can also search; False: it only browses.
 
     Raises:
-        ConfigError: ``max_tokens`` is not positive.
+        ConfigError: ``max_tokens`` is below 200, which holds no message and the way to the next.
     """
 
     max_tokens: int = 2_000
     search: bool = True
 
     def __post_init__(self) -> None:
-        whole("", "retrieval.max_tokens", self.max_tokens, least=1)
+        whole("", "retrieval.max_tokens", self.max_tokens, least=200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,13 +240,9 @@ class ObservationalMemoryConfig:
     on_debug_event: DebugCallback | None = None
 
     def __post_init__(self) -> None:
-        for name, value, kind in (
-            ("observation", self.observation, ObservationConfig),
-            ("reflection", self.reflection, ReflectionConfig),
-            ("hooks", self.hooks, MemoryHooks),
-        ):
-            if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"{name} must be {kind.__name__}(...), not {type(value).__name__}")
+        _check_kind("observation", self.observation, ObservationConfig)
+        _check_kind("reflection", self.reflection, ReflectionConfig)
+        _check_kind("hooks", self.hooks, MemoryHooks)
         if not isinstance(self.retrieval, bool | RetrievalConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"retrieval must be a bool or RetrievalConfig(...), not {type(self.retrieval).__name__}")
         if self.scope not in ("thread", "resource"):
@@ -354,6 +352,11 @@ def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, 
 
 
 # --- checks -----------------------------------------------------------------------------------------------
+
+
+def _check_kind(name: str, value: object, kind: type[object]) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be {kind.__name__}(...), not {type(value).__name__}")
 
 
 def _finite(name: str, value: object) -> None:

@@ -18,7 +18,7 @@ from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSma
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
 from diarist.memory.working.shapes import without_updates
-from diarist.messages import FilePart, Message, TextPart, ToolPart
+from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Observation, ObservationLog, PendingReflection, Source
 
 
@@ -64,8 +64,7 @@ async def observe(
 
 
 def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
-    said = (part for row in without_updates(batch.rows) for part in row.parts)
-    if not observed.text.strip() and any(isinstance(part, TextPart | ToolPart | FilePart) for part in said):
+    if not observed.text.strip() and any(map(_has_content, without_updates(batch.rows))):
         raise RoleError(f"the Observer {observed.model} gave no notes")
     text = observed.text
     threads = {source.thread_id for source in batch.sources}
@@ -89,6 +88,10 @@ def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Obser
         model=observed.model,
         usage=observed.usage,
     )
+
+
+def _has_content(row: Message) -> bool:
+    return bool(row.text.strip()) or any(isinstance(part, ToolPart | FilePart) for part in row.parts)
 
 
 async def _save_observation(

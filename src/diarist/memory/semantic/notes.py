@@ -45,10 +45,10 @@ def recall_note(
         block = _note(recalled[:count], own, ZoneInfo(timezone), obscured, counter)
         if block.tokens <= max_tokens:
             return block
-        if count == 1:  # shorten each line
-            first, *lines, last = block.text.splitlines()
-            room = max(20, max_tokens * 2 // max(1, len(lines)))  # a token has two characters or more on average
-            text = "\n".join([first, *(shorten(line, room) for line in lines), last])
+        if count == 1:  # shorten each message
+            lines = block.text.splitlines()
+            room = max(20, max_tokens * 2 // (len(lines) - 2))  # a token has two characters or more
+            text = "\n".join([shorten(line, room) if line.startswith("- ") else line for line in lines])
             return SentBlock(text=text, tokens=counter.count(text), made_from=block.made_from)
     return None
 

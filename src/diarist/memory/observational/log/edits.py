@@ -51,7 +51,7 @@ def find(log: ObservationLog, observation_id: str) -> Observation:
         if entry.id == observation_id:
             return entry
     raise NotFoundError(
-        f"the log {log.key!r} has no observation {observation_id!r}; if a reflection has replaced it, "
+        f"the diary {log.key!r} has no observation {observation_id!r}; if a reflection has replaced it, "
         "edit the reflection: memory.diary.get(...).entries has the ids"
     )
 

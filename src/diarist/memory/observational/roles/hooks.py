@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from diarist.chunks import Usage
 from diarist.exceptions import message_of
@@ -104,10 +104,14 @@ class HookedReflector:
 
 async def _run(name: str, hook: Callable[[Any], MaybeAwaitable[T]], value: Any) -> T:
     try:
-        result = hook(value)
-        return await cast(Awaitable[T], result) if inspect.isawaitable(result) else cast(T, result)
+        result: Any = hook(value)
+        if inspect.isawaitable(result):
+            result = await result
     except Exception as error:
         raise RoleError(f"the hook {name} raised {type(error).__name__}: {message_of(error)}") from error
+    if result is None:
+        raise RoleError(f"the hook {name} returned None, not what is to be kept")
+    return result
 
 
 def _count(number: int, one: str, many: str) -> str:

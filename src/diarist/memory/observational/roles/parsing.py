@@ -139,6 +139,7 @@ _LABELLED = re.compile(
 )
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _MAX_TITLE = 100
+_MAX_HINT = 2_000
 _NOTHING = frozenset({"", "-", "none", "n/a", "na", "null", "nothing", "unknown", "..."})
 
 
@@ -148,7 +149,7 @@ class Notes:
 
     Attributes:
         text: Notes under their ``Date:`` headings; empty if the answer has none.
-        current_task: None if it is missing or "none".
+        current_task: At most 2,000 characters; None if it is missing or "none".
         suggested_response: Likewise.
         thread_title: Likewise; one line of at most 100 characters.
         whole: All notes are there: the answer was not cut off before their end.
@@ -328,4 +329,4 @@ def _hint(lines: Sequence[str]) -> str | None:
     text = "\n".join(lines).strip()
     if text.lower().strip(" .*_()[]") in _NOTHING or is_form(text):
         return None
-    return text[1:-1].strip() if _IN_BRACKETS.fullmatch(text) else text
+    return (text[1:-1] if _IN_BRACKETS.fullmatch(text) else text)[:_MAX_HINT].strip()

@@ -93,7 +93,7 @@ def load_zone(name: str) -> tzinfo:
     """Return the time zone of an IANA name such as ``Europe/Rome``. Raise ConfigError if it is unknown."""
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
         raise ConfigError(f"timezone {name!r} is not a known IANA name like 'Europe/Rome'") from error
 
 

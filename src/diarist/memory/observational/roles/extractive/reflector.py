@@ -82,8 +82,8 @@ class ExtractiveReflector:
 
     Puts notes of one day under one heading, and keeps only the newest of equal notes. Then drops lines, the oldest
     first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, details before the line that
-    they belong to. Lines marked 🔴 or ✅ stay, without indentation if they belonged to a dropped line. If the rest is
-    still too long, its lines are cut to 160, then 100, then 60 characters.
+    they belong to. At least one line stays, and so do lines marked 🔴 or ✅, without indentation if they belonged to a
+    dropped line. If the rest is still too long, its lines are cut to 160, then 100, then 60 characters.
 
     Args:
         counter: Counts the result; o200k_base by default.
@@ -112,7 +112,7 @@ class ExtractiveReflector:
         kept = dict.fromkeys(sorted(newest.values(), key=lambda place: (days[noted[place].date], place)))
         excess = self._counter.count(write_lines(noted[place] for place in kept)) - target_tokens
         for place in sorted(kept, key=lambda place: (ranks[place], parents[place], -place)):
-            if ranks[place] < 2 and excess >= 0:
+            if ranks[place] < 2 and excess >= 0 and len(kept) > 1:
                 del kept[place]
                 excess -= self._counter.count(f"{noted[place]}\n")
         lines = [replace(noted[place], detail=parents[place] != place and parents[place] in kept) for place in kept]
