@@ -7,6 +7,7 @@ import math
 from base64 import b64decode
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -117,6 +118,11 @@ async def test_results_that_are_no_unicode_can_be_sent(found: Any) -> None:
     seen = await collect(Agent(model=model, tools=[Tool(name="ls", function=lambda: found)]).stream("hi"))
     sent = [json.dumps(chunk.to_dict(), ensure_ascii=False, allow_nan=False).encode() for chunk in seen]
     assert [said.count("caf\ufffd".encode()) > 0 for said in sent if b'"result":' in said] == [True, True]
+
+
+def test_data_that_is_no_unicode_can_be_sent() -> None:
+    found = {"caf\udce9": [Path("caf\udce9")]}
+    assert DataChunk("data-files", found).to_dict()["data"] == {"caf\ufffd": ["caf\ufffd"]}
 
 
 async def test_what_processors_send_can_be_sent() -> None:

@@ -14,13 +14,19 @@ from diarist.exceptions import (
     OutputError,
     ProcessorResultError,
     RateLimitError,
+    ToolError,
 )
+
+
+class TooSlow(ToolError, TimeoutError):
+    """An error of an application, which is an OSError, too."""
 
 
 @pytest.mark.parametrize(
     "error",
     [
         ConfigError("no model"),
+        TooSlow("no answer"),
         RateLimitError("slow down", provider="openai", status=429, body="{}", retry_after=2.0),
         ProcessorResultError("wrong", processor_id="guard", hook="process_input", step=1),
         OutputError("does not fit", text="I don't know."),

@@ -455,6 +455,9 @@ def as_json(value: Any) -> Json:
     """
     if value is None or isinstance(value, str | bool | int):
         return clean(value)
-    from pydantic_core import to_jsonable_python
+    from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-    return clean(to_jsonable_python(value, bytes_mode="base64", fallback=str))
+    try:
+        return from_json(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))
+    except PydanticSerializationError:  # rare, such as a lone surrogate; in a key, the next call would refuse it
+        return clean(to_jsonable_python(clean(value), bytes_mode="base64", fallback=str))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from urllib.parse import unquote, unquote_to_bytes
 
+from diarist.encoding import writable
 from diarist.messages import FilePart
 
 _AUDIO_TYPES = {"mp3": "audio/mpeg"}
@@ -22,17 +23,20 @@ def read_data_url(url: str) -> tuple[str, bytes] | None:
     head, comma, data = url.partition(",")
     if not head.startswith("data:") or not comma:
         return None
-    media_type, *options = head.removeprefix("data:").split(";")
-    decoded = decode_base64(unquote(data)) if "base64" in options else unquote_to_bytes(data)
+    media_type, *options = [field.strip() for field in head.removeprefix("data:").split(";")]
+    encoded = "base64" in map(str.lower, options)
+    decoded = decode_base64(unquote(data)) if encoded else unquote_to_bytes(writable(data))
     return None if decoded is None else (media_type, decoded)
 
 
 def decode_base64(text: object) -> bytes | None:
-    """Return the bytes of a text in base64, of either alphabet, with or without line breaks; None for other values."""
+    """Return the bytes of a text in base64, of either alphabet, with or without line breaks and padding; None for other
+    values."""
     if not isinstance(text, str):
         return None
+    letters = "".join(text.split()).replace("-", "+").replace("_", "/")
     try:
-        return b64decode("".join(text.split()).replace("-", "+").replace("_", "/"), validate=True)
+        return b64decode(letters + "=" * (-len(letters) % 4), validate=True)
     except ValueError:
         return None
 

@@ -40,7 +40,7 @@ class DiaristError(Exception):
 
     def __reduce__(self) -> Any:
         # Without __init__: some errors require arguments that are not in `args`, so they could not leave a process.
-        return Exception.__new__, (type(self), *self.args), self.__dict__
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class ConfigError(DiaristError):

@@ -30,6 +30,11 @@ class Node(BaseModel):
 
 
 @dataclass
+class Reply:
+    answer: str
+
+
+@dataclass
 class Point:
     x: int
     y: int = 0
@@ -73,6 +78,9 @@ SCHEMA = {
         (list[Leg], '{"answer": [{"to": "Rome"}]}', [{"to": "Rome"}]),
         (list[int], "[1, 2]", [1, 2]),
         (City | Point, '{"answer": {"x": 1}}', Point(1)),
+        (City | Reply, '{"answer": "Rome"}', Reply("Rome")),
+        (City | Reply, '{"answer": {"answer": "Rome"}}', Reply("Rome")),
+        (int, f'{{"answer": {10**30}}}', 10**30),
         (Node, '{"answer": {"below": [{}]}}', Node(below=[Node()])),
         (SCHEMA, '{"degrees": 18.5}', {"degrees": 18.5}),
     ],

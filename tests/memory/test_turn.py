@@ -260,6 +260,16 @@ async def test_the_question_of_a_turn_that_begins_after_tool_calls_is_not_observ
     assert ["How is Rome?" in request.prompt.text for request in model.requests] == [False]
 
 
+async def test_a_result_that_comes_with_the_question_is_not_observed_yet() -> None:
+    model = observer()
+    memory = observational(InMemoryStorage(), message_tokens=200, observer_model=model)
+    result = {"role": "tool", "tool_call_id": "c1", "content": words("sunny", 250)}
+    async with memory.turn(thread="t") as turn:
+        view = await turn.prompt([result, *ASKED])
+    assert view.prompt.text.count("sunny") == 250
+    assert model.requests == []
+
+
 async def test_memory_makes_room_in_a_history_that_is_new() -> None:
     memory = observational(InMemoryStorage(), message_tokens=100_000)
     given = [said for number in range(10) for said in (*user(words(f"talk-{number}", 40)), *SAID)] + user("And now?")

@@ -91,13 +91,22 @@ class OutputType:
             return value
         from pydantic import ValidationError
 
-        if self._in_field:
-            with suppress(orjson.JSONDecodeError):
-                value = orjson.loads(text)
-                if isinstance(value, dict) and value.keys() == {_FIELD}:
-                    text = orjson.dumps(value[_FIELD]).decode()
         try:
-            return self._adapter.validate_json(text)
+            return self._adapter.validate_json(self._held(text) if self._in_field else text)
         except ValidationError as error:
+            if self._in_field:
+                with suppress(ValidationError):  # the value may be an object with this field only
+                    return self._adapter.validate_json(text)
             problems = listed_problems(error, whole="answer")
             raise InputError(f"the answer does not fit {self.schema.name}: {problems}") from error
+
+    @staticmethod
+    def _held(text: str) -> str | bytes:
+        """Return the JSON in the field of an object that has no other; of any other text, the text."""
+        from pydantic_core import from_json, to_json
+
+        with suppress(ValueError):
+            value = from_json(text)
+            if isinstance(value, dict) and value.keys() == {_FIELD}:
+                return to_json(value[_FIELD])
+        return text

@@ -23,8 +23,11 @@ from pydantic_ai import (
     UsageLimits,
     UserPromptPart,
 )
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior, UsageLimitExceeded
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.result import FinalResult
+from pydantic_graph import End
 
 from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.chunks import DataChunk
@@ -212,6 +215,24 @@ async def test_a_limit_ends_the_turn_and_keeps_the_finished_steps() -> None:
     await agent.run("Did you pay?", conversation_id="trip")
     assert await rows(memory) == ["Pay.", "", "Did you pay?", "Paid."]
     assert "paid 20 €" in str(asked[-1][0])
+
+
+async def test_a_run_that_another_capability_rescues_is_stored() -> None:
+    class Rescue(AbstractCapability[Any]):
+        async def on_node_run_error(self, ctx: Any, *, node: Any, error: Exception) -> End[FinalResult[Any]]:
+            return End(FinalResult("I stop here."))
+
+    memory = memory_of()
+    model, _ = answering(ModelResponse([ToolCallPart("look", {}, "c1")]))
+    agent = Agent(model, capabilities=[Rescue(), ObservationalMemory(memory)])
+
+    @agent.tool_plain
+    def look() -> str:
+        return "sunny"
+
+    result = await agent.run("Look.", conversation_id="trip", usage_limits=UsageLimits(request_limit=1))
+    assert result.output == "I stop here."
+    assert await rows(memory) == ["Look.", ""]
 
 
 async def test_memory_tools_are_offered_and_run() -> None:

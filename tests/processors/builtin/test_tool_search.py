@@ -102,9 +102,9 @@ async def load(agent_options: dict[str, Any], name: str, **options: Any) -> list
     return [definition.name for definition in model.requests[1].tools][2:]
 
 
-async def offered(processor: ToolSearchProcessor, **options: Any) -> list[str]:
+async def offered(processor: ToolSearchProcessor, given: Any = "?", **options: Any) -> list[str]:
     model = ScriptedModel("ok")
-    await Agent(model=model, input_processors=[processor]).generate("?", **options)
+    await Agent(model=model, input_processors=[processor]).generate(given, **options)
     return [definition.name for definition in model.requests[0].tools][2:]
 
 
@@ -146,6 +146,8 @@ async def test_a_call_can_be_approved_in_another_process() -> None:
     stopped = await agent(ToolCall("load_tool", {"name": "pay"}), ToolCall("pay")).generate("?")
     result = await agent("done").resume({stopped.pending[0].call_id: True}, of=stopped)
     assert (result.text, result.steps[0].tool_calls[0].result) == ("done", "paid")
+    following = [*result.conversation, {"role": "user", "content": "And now?"}]
+    assert await offered(ToolSearchProcessor([*LIBRARY, pay]), following) == []
 
 
 async def test_an_unknown_name_suggests_similar_ones() -> None:

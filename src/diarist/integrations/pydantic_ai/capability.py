@@ -130,11 +130,12 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         self._state = _Thread()
         self._events: list[DataChunk] = []
         self._unread: set[str] = set()
+        self._at_error: list[ModelMessage] = []
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> ObservationalMemory[AgentDepsT]:
         """Return a copy with the state of one run."""
         run = copy(self)
-        run._turn, run._state, run._events, run._unread = None, _Thread(), [], set()
+        run._turn, run._state, run._events, run._unread, run._at_error = None, _Thread(), [], set(), []
         return run
 
     def get_toolset(self) -> FunctionToolset[AgentDepsT] | None:
@@ -159,7 +160,15 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
             deps=ctx.deps,
         )
         async with self._turn as turn:
-            result = await handler()
+            try:
+                result = await handler()
+            except Exception:
+                # Keep the results of tools that the run could not send to the model, as after a usage limit.
+                last = self._at_error[-1] if self._at_error else None
+                has_results = isinstance(last, ModelRequest) and any(isinstance(p, ToolReturnPart) for p in last.parts)
+                if has_results and last not in state.messages:
+                    await turn.commit(state.read(self._at_error))
+                raise
             if given := state.read(result.all_messages()):
                 await turn.commit(given)
         state.stored = 0 if turn.degraded or self.memory.read_only else state.history.complete
@@ -211,11 +220,8 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
     async def on_node_run_error(
         self, ctx: RunContext[AgentDepsT], *, node: AgentNode[AgentDepsT], error: Exception
     ) -> NodeResult[AgentDepsT]:
-        """Keep the results of tools that the run could not send to the model, as after a usage limit."""
-        last = ctx.messages[-1] if ctx.messages else None
-        has_results = isinstance(last, ModelRequest) and any(isinstance(part, ToolReturnPart) for part in last.parts)
-        if self._turn is not None and has_results and last not in self._state.messages[-1:]:
-            await self._turn.commit(self._state.read(ctx.messages))
+        """Remember the messages of a run that may fail: another capability can still rescue it."""
+        self._at_error = list(ctx.messages)
         raise error
 
     def _receive(self, event: DataChunk) -> None:

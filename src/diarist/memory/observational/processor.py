@@ -331,7 +331,7 @@ def _pinned(context: RunContext[Any]) -> set[str]:
     """
     messages = context.messages
     from_question = dropwhile(lambda message: message.role != "user", reversed(messages.input))
-    question = takewhile(lambda message: message.role == "user", from_question)
+    question = takewhile(lambda message: message.role != "assistant", from_question)
     newest = {message.id for message in [*question, *messages.input[-1:], *messages.response[-1:]]}
     return newest | messages.repaired | messages.dropped
 

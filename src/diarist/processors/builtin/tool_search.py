@@ -16,6 +16,7 @@ from diarist.exceptions import ConfigError, ToolError
 from diarist.messages import Json
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
 from diarist.processors.setup import tools_by_name
+from diarist.prompting import join_results
 from diarist.run_context import RunContext
 from diarist.tools import Tool, ToolContext
 
@@ -82,7 +83,8 @@ class ToolSearchProcessor(Processor[Any]):
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
         """Add the two tools and the thread's loaded tools to the step's tools."""
         loaded = self._loaded(args.context)
-        waiting = [call.name for message in args.messages for call in message.tool_parts if call.state == "call"]
+        messages = join_results(args.messages)
+        waiting = [call.name for message in messages for call in message.tool_parts if call.state == "call"]
         loaded.names += [name for name in dict.fromkeys(waiting) if name in self._library.keys() - loaded.names]
         more = {name: self._library[name] for name in loaded.names if name not in args.tools}
         return {"tools": {**args.tools, **self._own, **more}}

@@ -189,15 +189,14 @@ class PromptInjectionDetector(InputGuard):
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Judge the new messages, and the results of client tools in them."""
-        messages = await super().process_input(args)
+        after = await super().process_input(args)
+        messages, new_ids = after or args.messages, {message.id for message in self.new_messages(args)}
         changed: dict[str, Message] = {}
-        for message in self.new_messages(args):
+        for message in [message for message in messages if message.id in new_ids]:
             parts = [await self._judged(args, part) if isinstance(part, ToolPart) else part for part in message.parts]
             if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
                 changed[message.id] = replace(message, parts=parts, part_tokens=None)
-        if not changed:
-            return messages
-        return [changed.get(message.id, message) for message in (args.messages if messages is None else messages)]
+        return [changed.get(message.id, message) for message in messages] if changed else after
 
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Judge a tool's result before the model sees it."""
