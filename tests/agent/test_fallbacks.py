@@ -118,6 +118,13 @@ async def test_the_last_model_answers(waits: list[float]) -> None:
     assert (streamed_text(chunks), reasons(chunks), waits) == ("said", ["retry", "stop"], [])
 
 
+async def test_a_step_that_chooses_its_model_falls_back_too(waits: list[float]) -> None:
+    chosen = ScriptedModel(limited(), "never said", name="chosen")
+    models = [ScriptedModel(name="a"), ScriptedModel("said", name="b")]
+    result = await Agent(model=models).generate("hi", prepare_step=lambda args: {"model": chosen})
+    assert (result.text, result.steps[0].model, len(chosen.requests)) == ("said", "scripted/b", 1)
+
+
 async def test_retry_after_is_honoured(waits: list[float]) -> None:
     model = ModelEntry(model=ScriptedModel(limited(7.5), limited(0.25), "said"), max_retries=2)
     assert (await Agent(model=[model]).generate("hi")).text == "said"

@@ -292,6 +292,7 @@ class AgentRun:
                 last=last,
                 feedback=feedback,
                 guards=None if result.steps else self._guards,
+                fallback=setup.model is not self.setup.model,
                 approvals=approvals,
             )
             try:
