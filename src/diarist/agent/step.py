@@ -34,7 +34,7 @@ from diarist.message_list import MessageList
 from diarist.messages import Message, Part, ReasoningPart, ToolPart
 from diarist.models.base import ModelRequest
 from diarist.models.output_type import OutputType
-from diarist.processors.base import OutputResult, Processor, StepResult
+from diarist.processors.base import OutputResult, Processor, StepResult, call_sync_or_async
 from diarist.processors.hook_calls import HookCall, OnInputStep, OnOutputResult, OnOutputStep, OnRequest, OnResponse
 from diarist.processors.hooks import Hook
 from diarist.processors.pipeline import PipelineRun
@@ -162,7 +162,7 @@ class StepAttempt:
                     await self._run_tools()
                 if not self.ended and (conditions := listed(self.options.get("stop_when", ()))):
                     steps = [*self.so_far.steps, self.result()]
-                    self.stopped = any(stop(steps) for stop in conditions)
+                    self.stopped = any([await call_sync_or_async(condition, steps) for condition in conditions])
                 if self.ended or self.stopped or self.last:
                     await self._judge_answer()
                     if stream.before_verdict:
