@@ -13,7 +13,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast
 
-from diarist.encoding import clean
+from diarist.encoding import clean, jsonable
 from diarist.exceptions import InputError
 from diarist.messages import Json, Message
 
@@ -455,6 +455,4 @@ def as_json(value: Any) -> Json:
     """
     if value is None or isinstance(value, str | bool | int):
         return clean(value)
-    from pydantic_core import to_jsonable_python
-
-    return clean(to_jsonable_python(value, bytes_mode="base64", fallback=str))
+    return clean(jsonable(value, bytes_mode="base64", fallback=str))
