@@ -90,8 +90,9 @@ async def test_the_order_of_remedies(waits: list[float]) -> None:
             error_processors=[Repairs(1, log)],
         )
 
-    with pytest.raises(RateLimitError):  # c is scripted: no retries of its own, and the repair is used up
+    with pytest.raises(RateLimitError) as raised:  # c is scripted: no retries of its own, and the repair is used up
         await make().generate("hi")
+    assert [note.split(" failed before: ")[0] for note in raised.value.__notes__] == ["scripted/a", "scripted/b"]
     chunks = await collect(make().stream("hi"))
     for log in logs:
         assert log == [
