@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from typing import Self, cast
 from urllib.parse import parse_qs, urlsplit
 
 
@@ -21,6 +21,7 @@ class SilentProxy:
         self._forwarding.set()
         self._last: tuple[bytes, int] | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._forgotten: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -42,6 +43,10 @@ class SilentProxy:
         """Go silent once a client has sent ``words`` that often; they still arrive, the answer does not."""
         self._last = words, times
 
+    def forget_connections(self) -> None:
+        """Close each connection made so far once its client sends something, as a firewall does with idle ones."""
+        self._forgotten |= self._connections
+
     def resume(self) -> None:
         self._last = None
         self._forwarding.set()
@@ -53,11 +58,13 @@ class SilentProxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            line = cast(asyncio.Task[None], asyncio.current_task())
             path = f"{parse_qs(self._far.query)['host'][0]}/.s.PGSQL.{self._far.port or 5432}"
             far_reader, far_writer = await asyncio.open_unix_connection(path)
             try:
                 await asyncio.gather(
-                    self._forward(reader, far_writer, asked=True), self._forward(far_reader, writer, asked=False)
+                    self._forward(line, reader, far_writer, asked=True),
+                    self._forward(line, far_reader, writer, asked=False),
                 )
             finally:
                 far_writer.close()
@@ -66,8 +73,12 @@ class SilentProxy:
         finally:
             writer.close()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asked: bool) -> None:
+    async def _forward(
+        self, line: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asked: bool
+    ) -> None:
         while data := await reader.read(65536):
+            if asked and line in self._forgotten:
+                line.cancel()
             if asked and not self._forwarding.is_set():
                 self.waited_for.set()
             await self._forwarding.wait()

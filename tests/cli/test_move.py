@@ -158,6 +158,11 @@ def test_a_pipe_is_written_to(database: Path) -> None:
     assert Path("pipe").is_fifo()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device without space")
+def test_a_full_disk_is_said(database: Path) -> None:
+    assert "Error: [Errno 28] No space left on device" in run("export", database, "/dev/full", status=1).output
+
+
 def test_existing_messages(database: Path) -> None:
     run("export", database, "all.jsonl")
     assert "already" in run("import", "all.jsonl", database, status=1).stderr

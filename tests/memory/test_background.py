@@ -354,3 +354,24 @@ def test_notes_are_made_although_each_call_has_a_loop_of_its_own() -> None:
     assert not storage.late
     assert agent.memory
     assert agent.memory.sync.diary.get(thread="t").active
+
+
+def test_a_lease_that_is_released_while_its_loop_ends_is_free() -> None:
+    releasing = asyncio.Event()
+
+    class Late(InMemoryStorage):
+        async def release_lease(self, *args: Any) -> None:
+            if not releasing.is_set():
+                releasing.set()
+                await asyncio.Event().wait()  # until the loop ends
+            await super().release_lease(*args)
+
+    memory = observational(Late())
+
+    async def turn() -> None:
+        await talk(Agent(model=answering(), memory=memory), 1)
+        await releasing.wait()
+
+    asyncio.run(turn())
+    asyncio.run(memory.messages.save("I fly to Rome.", thread="t"))
+    assert asyncio.run(memory.diary.observe(thread="t")).active

@@ -117,6 +117,15 @@ async def test_after_a_message_was_forgotten(client: Client) -> None:
     assert await client.rows() == [*expected[:-1], "answer-7"]
 
 
+async def test_a_new_question_is_not_taken_for_the_old_words_of_a_changed_one(client: Client) -> None:
+    rows = await client.memory.messages.list(thread="t")
+    for place in (3, 8):
+        await client.memory.messages.update(rows[place].id, thread="t", text=words("changed", LENGTH))
+    await client.send([*client.copy[:-2], user("another-5")])
+    assert await client.rows() == [*SAID[:3], "changed", *SAID[4:-2], "another-5", "answer-6"]
+    assert client.prompt[-1] == "another-5"
+
+
 # --- options of the call ---------------------------------------------------------------------------------------
 
 
@@ -332,6 +341,23 @@ async def test_forget_reaches_every_branch(client: Client) -> None:
     receipt = await client.memory.forget(thread="t")
     assert {row.id for row in rows[6:]} <= set(receipt.message_ids)
     assert await client.memory.storage.list_superseded("t") == []
+
+
+async def test_the_message_to_go_back_to_is_forgotten_at_that_moment() -> None:
+    class Meddled(InMemoryStorage):
+        forgotten = ""
+
+        async def set_branch(self, *args: Any, **options: Any) -> list[str]:
+            if forgotten := self.forgotten:
+                self.forgotten = ""
+                await client.memory.forget(message_ids=[forgotten], thread="t")
+            return await super().set_branch(*args, **options)
+
+    client = Client(storage := Meddled(), observing=False)
+    await client.talk()
+    storage.forgotten = (await client.memory.messages.list(thread="t"))[3].id
+    await client.send([*client.copy[:4], user("edited")])
+    assert await client.rows() == [*SAID[:3], "edited", "answer-6"]
 
 
 async def test_a_call_that_fails_at_once_leaves_the_branch_as_it_was(client: Client) -> None:

@@ -122,6 +122,18 @@ async def test_notes_that_were_sent_keep_only_their_date(storage: Storage, memor
     assert word(4) not in model.requests[-1].text
 
 
+async def test_notes_that_were_sent_on_another_branch_keep_only_their_date(memory: Memory) -> None:
+    await told(memory, range(1, 5))
+    await Agent(model=answering(), memory=memory).generate("what now?", thread="t", resource="ada")
+    await memory.threads.rewind("t", to="m4")
+    receipt = await memory.forget(message_ids=["m4"], thread="t")
+    (branch,) = await memory.threads.branches("t")
+    asked = branch.messages[0]
+    assert receipt.note_ids == (asked.id,)
+    assert asked.sent is not None
+    assert asked.sent.made_from.keys() == {"date"}
+
+
 async def test_a_note_of_unknown_make_goes(storage: Storage, memory: Memory) -> None:
     await told(memory, [1, 2])
     await memory.messages.save([Message.user("later", id="m3")], thread="t", resource="ada")

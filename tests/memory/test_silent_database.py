@@ -139,6 +139,13 @@ async def test_storage_closes_and_opens_again(proxy: SilentProxy) -> None:
     await storage.close()
 
 
+async def test_many_connections_that_were_lost_unnoticed(proxy: SilentProxy) -> None:
+    async with PostgresStorage(proxy.url, pool_size=20) as storage:
+        await asyncio.gather(*(storage.append_event(str(number), "data-x", {}) for number in range(20)))
+        proxy.forget_connections()
+        assert (await storage.append_event("0", "data-x", {})).seq == 2
+
+
 async def test_many_first_calls_wait_no_longer_than_one(proxy: SilentProxy) -> None:
     proxy.go_silent()
     storage = PostgresStorage(proxy.url, **SHORT)

@@ -486,13 +486,14 @@ async def test_a_busy_thread_does_not_block_the_turn(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_observer_that_fails_is_named_and_loses_nothing() -> None:
-    events, degraded = list[DataChunk](), list[str]()
+    events, warnings = list[DataChunk](), list[str]()
     memory = observational(InMemoryStorage(), observer_model=failing(), buffer_tokens=False)
     for number in range(5):
         async with memory.turn(thread="t", on_event=events.append) as turn:
             view = await turn.prompt(user(words(f"talk-{number}", 40)))
-            degraded.append(view.degraded)
-    assert [text for text in degraded if text] == ["memory could not take notes: the observer is down"]
+            warnings.append(view.warning)
+            assert not view.degraded
+    assert [text for text in warnings if text] == ["memory could not take notes: the observer is down"]
     assert "talk-0" in view.prompt.text
     assert "data-om-observation-failed" in {event.type for event in events}
 

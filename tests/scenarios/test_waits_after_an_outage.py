@@ -45,6 +45,15 @@ class Away(WatchedStorage):
         self.since, self.away = "", False
 
 
+class BackAtTheFirstRepeat(Away):
+    """Is back once the run could end neither with its last messages nor without them."""
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        if self.calls["finish_run"] == 3 and name == "get_run":
+            self.is_back()
+        return await super().around(name, call)
+
+
 class Refuses(Processor[Any]):
     def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> None:
         args.abort("no")
@@ -87,6 +96,12 @@ def after_an_outage(
 @pytest.mark.parametrize("seconds", [0, 20])
 def test_when_a_run_ends(diary: bool, seconds: float) -> None:
     texts, waited = after_an_outage(Away("finish_run"), ask, diary=diary, seconds=seconds)
+    assert texts == ["go", "Understood, noted.", "next", "Understood, noted."]
+    assert waited < RETRY
+
+
+def test_when_a_run_ends_at_the_first_repeat() -> None:
+    texts, waited = after_an_outage(BackAtTheFirstRepeat("finish_run"), ask)
     assert texts == ["go", "Understood, noted.", "next", "Understood, noted."]
     assert waited < RETRY
 

@@ -47,6 +47,9 @@ def test_a_turn_of_several_steps() -> None:
         await die_at(storage, "thread:t:t:observation")
         result = await looking_up(storage, memory).generate(words("turn", 60), thread="t")
         assert len(result.steps) == 4
+        events = await memory.diary.events(thread="t")
+        (failed,) = [event.data for event in events if event.type == "data-om-observation-failed"]
+        assert "did not wait longer than 5 s for another process" in str(failed["error"])
 
     assert seconds_of(story) < CLAIMED + 1
 

@@ -285,6 +285,8 @@ class _Try:
             raise NoAnswerError from error
         except Exception as error:
             self._lost = driver.is_closed() or isinstance(error, asyncpg.InternalClientError)
+            if self._lost:
+                pool.drop_idle()
             raise
         finally:
             pool.release(driver, usable=usable)

@@ -1,4 +1,4 @@
-"""Whether memory still has a thread, so that an adapter need not give it the history again."""
+"""Finds out that a thread was deleted, so that an adapter gives memory its history again."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
-from diarist.exceptions import InputError
+from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
@@ -135,7 +135,10 @@ class Branches:
         hidden_after = None
         if leaves and on_divergence == "branch" and rows:
             if run is not None:
-                gone = await self.move(run, seq_of(rows[-1]))
+                try:
+                    gone = await self.move(run, seq_of(rows[-1]))
+                except NotFoundError:  # the message was forgotten meanwhile
+                    return await self.take_in(run, thread_id, given, made=made, on_divergence=on_divergence)
                 event = {"action": "branch", "after": last_id, "superseded": list(gone)}
             elif is_active:
                 hidden_after = seq_of(rows[-1])

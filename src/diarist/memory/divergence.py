@@ -268,12 +268,12 @@ class _History:
     def _alike(self, place: BranchPlace, *, is_loose: bool) -> int:
         """Return the messages that may be the one at a place."""
         here = self._by_id.get(place.id, 0)
-        alike = self._by_role.get(place.role, 0) if is_loose else 0
-        if isinstance(place, Forgotten):
-            return here | alike & (1 << self._questions) - 1  # a new question is not forgotten
-        for key in _keys(place):
-            here |= self._by_content.get(key, 0)
-        return here | alike
+        if is_loose:
+            here |= self._by_role.get(place.role, 0) & (1 << self._questions) - 1  # a new question is never known
+        if isinstance(place, Message):
+            for key in _keys(place):
+                here |= self._by_content.get(key, 0)
+        return here
 
     def run_at_end(self, places: Sequence[BranchPlace], loose: Collection[str]) -> tuple[int, int]:
         """Return the longest range of messages before the last questions that is the end of the branch."""

@@ -1,12 +1,13 @@
-"""Acquire leases on background work."""
+"""Acquire and release leases on background work."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
-from diarist.concurrency import acquire_or_release, shield_until_done
+from diarist.concurrency import acquire_or_release, being_cancelled, shield_until_done
 from diarist.exceptions import StorageError
 from diarist.storage.base import Storage
 from diarist.storage.records import Lease
@@ -31,3 +32,17 @@ async def _acquire(
         with suppress(StorageError):
             await shield_until_done(acquire_again_and_release(), hurried=True)
         raise
+
+
+async def release_lease(release: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Await ``release()``, even if the caller is cancelled or the event loop ends."""
+
+    async def work() -> None:
+        try:
+            await release()
+        except asyncio.CancelledError:  # a loop that ends cancels this task as well; the lease may still be held
+            with suppress(StorageError):
+                await shield_until_done(release(), hurried=True)
+            raise
+
+    await shield_until_done(work(), hurried=being_cancelled())

@@ -56,6 +56,15 @@ async def rows_between(
         after = seq_of(rows[-1])
 
 
+async def rows_of_all_branches(storage: Storage, thread_id: str, *, after: int = 0) -> AsyncGenerator[Message]:
+    """Yield the visible messages of a thread with a number above ``after``, the superseded ones first."""
+    for one in await storage.list_superseded(thread_id):
+        if seq_of(one.message) > after:
+            yield one.message
+    async for row in rows_between(storage, thread_id, after=after):
+        yield row
+
+
 async def threads_of(
     storage: Storage, resource_id: str | None, metadata: Mapping[str, Json] | None = None, *, hidden: bool = False
 ) -> AsyncIterator[Thread]:

@@ -195,38 +195,32 @@ async def end_run(
         StorageError: As for ``Storage.finish_run``. A run without last messages then ends in the background once the
             database is back, or at the end of its time to live.
     """
+    end_late = partial(storage.finish_run, run, outcome, messages=late, events=events)
+
+    async def end() -> Sequence[int]:
+        try:
+            return await storage.finish_run(run, outcome, messages=last, events=events)
+        except (ConflictError, RunLostError):
+            raise
+        except StorageError:  # perhaps only the reply was lost
+            with suppress(StorageError):
+                found = await storage.get_run(run.id)
+                if found is None and outcome == "discarded":  # discarding deleted the run and the thread it created
+                    return []
+                if found is not None and found.state == "live" and not last:
+                    return await end_late()
+                if found is not None and (found.token, found.state) == (run.token, outcome):
+                    rows = await storage.list_messages(run.thread_id, limit=_NEWEST, newest_first=True) if last else []
+                    numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
+                    if all(message.id in numbers for message in last):
+                        return [numbers[message.id] for message in last]
+            if not last:
+                try_in_background(end_late, RUN_TTL)
+            raise
+
     try:
-        return await _end(storage, run, outcome, last, events, late)
+        return await end()
     except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
         with suppress(StorageError):
-            await shield_until_done(_end(storage, run, outcome, last, events, late), hurried=True)
-        raise
-
-
-async def _end(
-    storage: Storage,
-    run: Run,
-    outcome: Outcome,
-    last: Sequence[Message],
-    events: Sequence[NewEvent],
-    late: Sequence[Message],
-) -> Sequence[int]:
-    try:
-        return await storage.finish_run(run, outcome, messages=last, events=events)
-    except (ConflictError, RunLostError):
-        raise
-    except StorageError:  # perhaps only the reply was lost
-        with suppress(StorageError):
-            found = await storage.get_run(run.id)
-            if found is None and outcome == "discarded":  # discarding deleted the run and the thread that it created
-                return []
-            if found is not None and found.state == "live" and not last:
-                return await storage.finish_run(run, outcome, messages=late, events=events)
-            if found is not None and (found.token, found.state) == (run.token, outcome):
-                rows = await storage.list_messages(run.thread_id, limit=_NEWEST, newest_first=True) if last else []
-                numbers = {row.id: row.seq for row in rows if row.run_id == run.id and row.seq is not None}
-                if all(message.id in numbers for message in last):
-                    return [numbers[message.id] for message in last]
-        if not last:
-            try_in_background(partial(storage.finish_run, run, outcome, messages=late, events=events), RUN_TTL)
+            await shield_until_done(end(), hurried=True)
         raise

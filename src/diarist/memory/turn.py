@@ -58,8 +58,8 @@ class TurnView:
         notes: By the id of a user message, the memory note to put before its text.
         cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
         tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.
-        degraded: Why memory did not take part, so that the prompt has the given messages alone; or why it could not
-            take notes. Empty otherwise.
+        degraded: Why memory did not take part, so that the prompt has the given messages alone; empty if it did.
+        warning: Why memory could not take notes; empty if it could. The prompt has all that memory knows.
     """
 
     prompt: Prompt
@@ -72,6 +72,7 @@ class TurnView:
     cache: list[int]
     tools: list[Tool]
     degraded: str = ""
+    warning: str = ""
 
     @property
     def messages(self) -> list[PromptMessage]:
@@ -102,8 +103,9 @@ class TurnView:
         return out
 
     def __repr__(self) -> str:
-        degraded = f", degraded={self.degraded!r}" if self.degraded else ""
-        return f"TurnView({len(self.prompt.messages)} messages, {len(self.brought)} brought{degraded})"
+        failures = {"degraded": self.degraded, "warning": self.warning}
+        named = "".join([f", {name}={text!r}" for name, text in failures.items() if text])
+        return f"TurnView({len(self.prompt.messages)} messages, {len(self.brought)} brought{named})"
 
 
 class NamedModel(Model):
@@ -445,7 +447,8 @@ class Turn:
             notes=notes,
             cache=[index for index, message in enumerate(prompt.messages) if message.cache],
             tools=tools,
-            degraded=self.degraded or self._events.failure,
+            degraded=self.degraded,
+            warning=self._events.failure,
         )
 
     # -- the end, and failures

@@ -300,7 +300,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def rewrite_sent(self, thread_id: str, blocks: Mapping[str, SentBlock | None]) -> int:
-        """Replace the ``SentBlock`` of visible messages, by message id; None removes it.
+        """Replace the ``SentBlock`` of visible messages, active or superseded, by message id; None removes it.
 
         Needs no run, and changes nothing else in the messages. Returns the number of messages found.
         """

@@ -987,6 +987,15 @@ class StorageConformance(Shared):
         expected = [replace(given["a"], sent=None), replace(given["b"], sent=other), given["c"]]
         assert await storage.list_messages("trip") == expected
 
+    async def test_what_was_sent_along_with_superseded_messages_can_be_rewritten(self, storage: Storage) -> None:
+        rows = await committed(storage, *(user(id, id=id, sent=SentBlock(text=id)) for id in "abc"))
+        await moved(storage, 1)
+        await committed(storage, user("b", id="b", sent=SentBlock(text="again")))
+        other = SentBlock(text="other")
+        assert await storage.rewrite_sent("trip", {"b": other}) == 2
+        assert [one.message.sent for one in await storage.list_superseded("trip")] == [other, rows[2].sent]
+        assert [row.sent for row in await storage.list_messages("trip")] == [rows[0].sent, other]
+
     async def test_what_a_live_run_sends_along_is_its_own(self, storage: Storage) -> None:
         run = await live(storage, user("a", id="a", sent=SentBlock(text="note")))
         assert await storage.rewrite_sent("trip", {"a": None}) == 0

@@ -187,6 +187,18 @@ async def test_notes_that_quote_forgotten_words_are_cut() -> None:
     assert "Rome is warm." not in await say(memory, "And now?", thread="new")
 
 
+async def test_notes_of_superseded_messages_are_cut() -> None:
+    memory = await conversations(InMemoryVectorStore())
+    await say(memory, "Hello.", thread="new")
+    await say(memory, "Tell me of Italy.", thread="new")
+    rows = await memory.messages.list(thread="new")
+    await memory.threads.rewind("new", to=rows[1].id)
+    receipt = await memory.forget(message_ids=["m"], thread="one")
+    assert receipt.note_ids == (rows[2].id,)
+    (branch,) = await memory.threads.branches("new")
+    assert branch.messages[0].sent is None
+
+
 async def test_notes_that_quote_a_deleted_thread_are_cut() -> None:
     memory = await conversations(InMemoryVectorStore())
     await say(memory, "Tell me of Italy.", thread="new")

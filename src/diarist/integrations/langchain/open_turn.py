@@ -114,9 +114,9 @@ class OpenTurn:
             system = request.system_message
             given = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
             view = await self._turn.prompt([*given, *history.messages])
-            if view.degraded:
-                self._degraded(view.degraded)
-            earlier = self._earlier if self._turn.degraded else ()  # memory has not brought them
+            if failure := view.degraded or view.warning:
+                self._degraded(failure)
+            earlier = self._earlier if view.degraded else ()  # memory has not brought them
             brought = {message.id for message in view.brought}
             new = zip(view.ids[len(given) :], history.entries, strict=True)
             messages = arrange(

@@ -222,8 +222,8 @@ class ObservationalMemory:
         view = await turn.prompt([entry.message for entry in given])
         for entry, message_id in zip(given, view.ids, strict=True):  # memory has ids for messages without one
             entry.message.id = message_id
-        self.degraded = view.degraded
-        if turn.degraded:
+        self.degraded = view.degraded or view.warning
+        if view.degraded:
             return None
         instructions = [data.model_data.instructions, *view.system]
         return ModelInputData(

@@ -185,7 +185,7 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         events, self._events = self._events, []
         for event in events:
             await ctx.emit(MemoryEvent(type=event.type, values=event.to_dict()["data"]))
-        if self._turn.degraded:
+        if view.degraded:
             return request_context
         parameters = request_context.model_request_parameters
         given = parameters.instruction_parts or []

@@ -365,10 +365,9 @@ class RunMemory:
 
         Returns True if the caller must decide again: the diary has changed, or enough is done for now.
         """
-        window, limits, since = self.window, self.window.limits(), self.diary.clock()
+        window, limits = self.window, self.window.limits()
         async with self._claim("observation") as mine:
             if not mine:
-                await self._stop_waiting("observation", since)
                 return await self.refresh()
             if self.patience.exhausted:
                 return False  # no time is left for the Observer; the next turn has some
@@ -434,10 +433,8 @@ class RunMemory:
 
     async def _reflect_now(self) -> bool:
         """Reflect while the run waits; returns as ``_observe_now`` does."""
-        since = self.diary.clock()
         async with self._claim("reflection") as mine:
             if not mine:
-                await self._stop_waiting("reflection", since)
                 return False
             if self.patience.exhausted:
                 return False
@@ -661,26 +658,32 @@ class RunMemory:
                     self.patience.lose()
                     return
         await self.refresh()
-        if self._running(operation):
+        if self._running(operation) and self.patience.exhausted:
             await self._stop_waiting(operation, since)
 
     async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
-        """Send an event if the run has no time left to wait and the work continues; at most once per run."""
-        if self.patience.exhausted:
-            tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
-            await self.diary.stop_waiting(operation, self.log, tokens, since=since)
+        """Send an event: the run has no time left to wait, and the work continues."""
+        tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
+        limit = f"the {self.config.observe_timeout:g} s of observe_timeout"
+        if not self.patience.exhausted:
+            limit = f"{WAIT_FOR_OTHERS:g} s for another process"
+        await self.diary.stop_waiting(operation, self.log, tokens, since=since, limit=limit)
 
     @asynccontextmanager
     async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
         """Claim the work. Waits for other processes first; yields False if one of them still holds the claim.
 
-        All such waits of a run share one limit, since a killed process holds its claims for up to a minute.
+        All such waits of a run share one limit, since a killed process holds its claims for up to a minute. If a wait
+        reaches it, an event says so.
         """
+        since = self.diary.clock()
         wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
         claim = self.diary.logs.claim(self.diary.thread_id, self.diary.resource_id, operation, wait=wait)
         async with AsyncExitStack() as stack:
             with self.patience.spend(), self._for_others.spend():
                 mine = await stack.enter_async_context(claim)
+            if not mine and wait >= _SHORTEST_WAIT:
+                await self._stop_waiting(operation, since)
             yield mine
 
     async def _give_up(self, error: Exception) -> None:

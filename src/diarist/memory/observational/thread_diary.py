@@ -326,16 +326,16 @@ class ThreadDiary:
         """Send a failed event without a start event, for an error outside a cycle. Not counted."""
         await self._tell_failure(self.cycle("", "observation", log, tokens), error, at=self.clock())
 
-    async def stop_waiting(self, operation: Operation, log: ObservationLog, tokens: int, *, since: datetime) -> None:
+    async def stop_waiting(
+        self, operation: Operation, log: ObservationLog, tokens: int, *, since: datetime, limit: str
+    ) -> None:
         """Report that a run stopped waiting for other work: a failed event without a start event. Not counted.
 
         Args:
             tokens: Size of the input of that work.
+            limit: How long the run waited, for the message.
         """
-        error = OutOfTimeError(
-            f"the run did not wait longer than the {self.config.observe_timeout:g} s of observe_timeout; "
-            f"the {operation} goes on in the background"
-        )
+        error = OutOfTimeError(f"the run did not wait longer than {limit}; the {operation} goes on in the background")
         cycle = replace(self.cycle("", operation, log, tokens), started_at=since)
         await self._tell_failure(cycle, error, at=self.clock())
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
-from diarist.concurrency import being_cancelled, inner_cancel_as_error, shield_until_done
+from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ThreadBusyError
-from diarist.memory.leases import acquire_lease
+from diarist.memory.leases import acquire_lease, release_lease
 from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.semantic.chunks import HARMLESS, chunks_of, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
@@ -203,7 +203,7 @@ class SemanticIndex:
         try:
             yield lease
         finally:
-            await shield_until_done(self._let_go(thread_id, lease), hurried=being_cancelled())
+            await release_lease(partial(self._let_go, thread_id, lease))
 
     async def _let_go(self, thread_id: str, lease: Lease | None) -> None:
         if lease is not None:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from diarist.memory.memory_note import keep_date, note_block
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, shorten, speaker
-from diarist.memory.rows import rows_between, threads_of
+from diarist.memory.rows import rows_of_all_branches, threads_of
 from diarist.memory.semantic.index import MessageKey, key_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
@@ -100,10 +100,10 @@ async def cut_quotes(
     cut: list[str] = []
     async for thread in threads_of(storage, resource_id):
         blocks: dict[str, SentBlock | None] = {}
-        async for row in rows_between(storage, thread.id):
+        async for row in rows_of_all_branches(storage, thread.id):
             quoted = {id for where, id in _quoted(row.sent) if where == thread_id}
-            if row.sent is not None and (quoted if message_ids is None else not quoted.isdisjoint(message_ids)):
-                blocks[row.id] = keep_date(row.sent, counter)
+            if row.id in blocks or (quoted if message_ids is None else not quoted.isdisjoint(message_ids)):
+                blocks[row.id] = None if row.sent is None else keep_date(row.sent, counter)
         if blocks:
             await storage.rewrite_sent(thread.id, blocks)
             cut += blocks

@@ -250,9 +250,13 @@ def rewrite_sent(db: Db, thread_id: str, blocks: Mapping[str, str | None]) -> in
     doc = current(db, thread_id)
     if doc is None:
         return 0
-    shown = visible(doc)
-    changed = (db[MESSAGES].update_one({"id": id, **shown}, {"$set": {"sent": sent}}) for id, sent in blocks.items())
-    return sum(done.matched_count for done in changed)
+    active, other = visible(doc), superseded(doc)
+    changed = [
+        db[MESSAGES].update_many(place, {"$set": {"sent": sent}}).matched_count
+        for id, sent in blocks.items()
+        for place in ({"id": id, **active}, {"name": id, **other})
+    ]
+    return sum(changed)
 
 
 def is_stored(db: Db, row: RowRef) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from diarist.databases.base import Connection
 from diarist.exceptions import NotFoundError
 from diarist.storage.codec import MessageRow, decode_message
@@ -65,6 +67,20 @@ async def list_superseded(connection: Connection, thread_id: str) -> list[Supers
         )
         for parent, *columns in rows
     ]
+
+
+async def rewrite_superseded(connection: Connection, thread_id: str, blocks: Mapping[str, str | None]) -> int:
+    """Replace the encoded ``SentBlock`` of superseded messages, by message id. Returns the number of messages."""
+    found = await connection.fetch(
+        "SELECT id FROM diarist_superseded WHERE thread_id = :thread AND id {any ids}",
+        thread=thread_id,
+        ids=list(blocks),
+    )
+    await connection.execute_many(
+        "UPDATE diarist_superseded SET sent = :sent WHERE thread_id = :thread AND id = :id",
+        [{"thread": thread_id, "id": id, "sent": blocks[id]} for (id,) in found],
+    )
+    return len(found)
 
 
 async def delete_superseded(connection: Connection, thread_id: str, ids: list[str]) -> int:

@@ -12,7 +12,7 @@ from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
 from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
 from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog, Run
-from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch
+from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch, rewrite_superseded
 from diarist.storage.sql.events import append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
 from diarist.storage.sql.row_cache import KnownRows, size_of
@@ -178,7 +178,7 @@ async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[s
             "UPDATE diarist_messages SET sent = :sent WHERE thread_id = :thread AND id = :id",
             [{"thread": thread_id, "id": id, "sent": blocks[id]} for id in visible],
         )
-    return len(visible)
+    return len(visible) + await rewrite_superseded(connection, thread_id, blocks)
 
 
 def _unchangeable(run: Run, message_id: str) -> NotFoundError:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from diarist.concurrency import being_cancelled, shield_until_done, try_in_background
+from diarist.concurrency import try_in_background
 from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.leases import acquire_lease
+from diarist.memory.leases import acquire_lease, release_lease
 from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
@@ -242,7 +242,7 @@ class LogStore:
         finally:
             renewal.cancel()
             if held:
-                await shield_until_done(self._release(*held.values()), hurried=being_cancelled())
+                await release_lease(partial(self._release, *held.values()))
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.

@@ -19,7 +19,7 @@ from diarist.memory.observational.log.edits import Erasure, erase, erase_past, r
 from diarist.memory.observational.log.log_store import LogStore, logs_of
 from diarist.memory.observational.log.transitions import threads_of_entries
 from diarist.memory.receipt import Receipt
-from diarist.memory.rows import rows_between, seq_of, threads_of
+from diarist.memory.rows import rows_between, rows_of_all_branches, seq_of, threads_of
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, RowRef, Thread, Tombstone
@@ -260,11 +260,10 @@ async def _clean_notes(
 async def cut_notes(storage: Storage, thread_id: str, counter: TokenCounter, *, after: int = 0) -> Receipt:
     """In rows with a number above ``after``, reduce each memory note to its date."""
     cut: dict[str, SentBlock | None] = {}
-    async for row in rows_between(storage, thread_id, after=after):
-        if row.sent is not None:
-            kept = keep_date(row.sent, counter)
-            if kept is not row.sent:
-                cut[row.id] = kept
+    async for row in rows_of_all_branches(storage, thread_id, after=after):
+        kept = None if row.sent is None else keep_date(row.sent, counter)
+        if kept is not row.sent or row.id in cut:  # a client may have sent the same id on another branch
+            cut[row.id] = kept
     if cut:
         await storage.rewrite_sent(thread_id, cut)
     return Receipt(note_ids=tuple(cut))
