@@ -112,7 +112,9 @@ async def test_a_run_with_an_output_type_can_be_sent(output_type: Any, said: Any
     assert json.loads(json.dumps(sent))["payload"] == {"object": said}
 
 
-@pytest.mark.parametrize("found", ["caf\udce9.txt", {"x": [Tag(tag_name="caf\udce9", weight=math.nan)]}])
+@pytest.mark.parametrize(
+    "found", ["caf\udce9.txt", {"caf\udce9.txt": 1}, {"x": [Tag(tag_name="caf\udce9", weight=math.nan)]}]
+)
 async def test_results_that_are_no_unicode_can_be_sent(found: Any) -> None:
     model = ScriptedModel(ToolCall("ls", {}), "One file.")
     seen = await collect(Agent(model=model, tools=[Tool(name="ls", function=lambda: found)]).stream("hi"))
@@ -129,10 +131,12 @@ async def test_what_processors_send_can_be_sent() -> None:
     class Notes(Processor[Any]):
         def process_output_step(self, args: Any) -> None:
             args.writer.custom(DataChunk("data-tag", Tag(tag_name="q")))
+            args.writer.custom(DataChunk("data-file", {"caf\udce9": 1}))
 
     seen = await collect(Agent(model=ScriptedModel("ok"), processors=[Notes()]).stream("hi"))
     sent = [json.loads(json.dumps(chunk.to_dict())) for chunk in seen]
     assert [chunk["data"] for chunk in sent if chunk["type"] == "data-tag"] == [{"tag_name": "q", "weight": 1.0}]
+    assert [chunk["data"] for chunk in sent if chunk["type"] == "data-file"] == [{"caf\ufffd": 1}]
     parts = sent[-1]["payload"]["messages"][0]["parts"]
     assert [part["data"] for part in parts if part["type"] == "data-tag"] == [{"tag_name": "q", "weight": 1.0}]
 

@@ -310,6 +310,12 @@ def test_a_signature_that_cannot_be_shown_is_refused_with_tool_and_parameter(fun
     assert f"{parameter!r}" in str(raised.value)
 
 
+@pytest.mark.parametrize("builtin", [int, max])
+def test_a_builtin_without_a_signature_is_refused_with_the_remedy(builtin: Any) -> None:
+    with pytest.raises(ConfigError, match=f"tool {builtin.__name__!r} has no readable signature; write a function"):
+        Agent(model=ScriptedModel("x"), tools=[builtin])
+
+
 @pytest.mark.parametrize("name", ["", "with space", "ünicode", "a" * 65, "dot.ted"])
 def test_names_that_providers_refuse(name: str) -> None:
     with pytest.raises(ConfigError, match="tool name"):

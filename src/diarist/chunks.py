@@ -13,7 +13,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast
 
-from diarist.encoding import clean
+from diarist.encoding import clean, jsonable
 from diarist.exceptions import InputError
 from diarist.messages import Json, Message
 
@@ -455,9 +455,9 @@ def as_json(value: Any) -> Json:
     """
     if value is None or isinstance(value, str | bool | int):
         return clean(value)
-    from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+    from pydantic_core import PydanticSerializationError, from_json, to_json
 
     try:
         return from_json(to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=str))
-    except PydanticSerializationError:  # rare, such as a lone surrogate; in a key, the next call would refuse it
-        return clean(to_jsonable_python(clean(value), bytes_mode="base64", fallback=str))
+    except PydanticSerializationError:  # rare, such as a lone surrogate
+        return clean(jsonable(value, bytes_mode="base64", fallback=str))

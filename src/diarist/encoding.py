@@ -36,6 +36,16 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
     return cast(dict[str, Any], value), None
 
 
+def jsonable(value: Any, **options: Any) -> Any:
+    """Return a value as pydantic's ``to_jsonable_python`` does, with U+FFFD for lone surrogates in keys."""
+    from pydantic_core import to_jsonable_python
+
+    try:
+        return to_jsonable_python(value, **options)
+    except UnicodeEncodeError:  # pydantic refuses only such keys
+        return to_jsonable_python(clean(value), **options)
+
+
 def clean(value: Any) -> Any:
     """Return a copy in which all strings and numbers can be encoded."""
     if isinstance(value, str):

@@ -73,6 +73,9 @@ class CancelSignal:
         self.cancelled = False
         self._scopes: dict[asyncio.Timeout, asyncio.AbstractEventLoop] = {}
 
+    def __repr__(self) -> str:
+        return f"CancelSignal(cancelled={self.cancelled}, reason={self.reason!r})"
+
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """End the run: its model call and tools stop; finished steps and results of finished tools are kept."""
         if self.cancelled:

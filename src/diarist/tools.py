@@ -204,7 +204,13 @@ class _Signature:
         self._context_names: list[str] = []
         self._fields: dict[str, tuple[Any, Any]] = {}
         hints = _hints(function, name)
-        for parameter in inspect.signature(function).parameters.values():
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError as error:  # of a builtin, such as int
+            raise ConfigError(
+                f"tool {name!r} has no readable signature; write a function with type hints that calls it"
+            ) from error
+        for parameter in parameters:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise ConfigError(
                     f"tool {name!r}: parameter {parameter.name!r} is {parameter.kind.description}; "

@@ -265,6 +265,18 @@ async def test_a_call_that_waits_for_the_client_cannot_be_approved(memory: Memor
     assert [part.text for part in prompt[-1].parts] == ["sent to ada", "Rome"]  # type: ignore[union-attr]
 
 
+async def test_the_clients_result_may_come_before_the_approval(memory: Memory) -> None:
+    client = Tool(name="locate", function=None)
+    model = ScriptedModel([CALL, ToolCall("locate", id="c1")], "done")
+    first = Agent(model=model, tools=[send, client], memory=memory)
+    await first.generate("go", thread="t")
+    partly = await first.generate({"role": "tool", "tool_call_id": "c1", "content": "Rome"}, thread="t")
+    assert (partly.stopped_by, [call.call_id for call in partly.pending]) == ("approval", ["s1"])
+    result = await first.resume({"s1": True}, thread="t")
+    assert (result.text, sent) == ("done", ["ada"])
+    assert [message.role for message in model.requests[-1].prompt.messages] == ["user", "assistant", "tool"]
+
+
 async def test_both_answers_in_one_call(memory: Memory) -> None:
     client = Tool(name="locate", function=None)
     model = ScriptedModel([CALL, ToolCall("locate", id="c1")], "done")

@@ -562,3 +562,10 @@ async def test_a_signal_inside_the_inner_run_ends_the_outer_one_too() -> None:
     agent = Agent(model=ScriptedModel(lambda _: "answer"), input_processors=[Classifies()])
     result = await asyncio.wait_for(agent.generate("hi", cancel=signal), 30)
     assert result.stopped_by == "cancelled"
+
+
+def test_a_signal_shows_its_state() -> None:
+    signal = CancelSignal()
+    assert repr(signal) == "CancelSignal(cancelled=False, reason='')"
+    signal.cancel("enough")
+    assert repr(signal) == "CancelSignal(cancelled=True, reason='enough')"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConfigError, InputError
 from diarist.messages import ToolPart
+from diarist.processors import ProcessInputArgs, Processor
 from diarist.prompting import build_prompt
 from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
@@ -132,15 +133,65 @@ async def test_a_history_may_begin_with_a_result_whose_call_was_cut_off() -> Non
     assert (await Agent(model=model, tools=[LOCATE]).generate(history)).text == "You are in Rome."
 
 
-async def test_several_calls_answered_one_by_one(memory: Memory) -> None:
-    """Each answer is a call of its own; the model is asked with what there is."""
-    calls = [CALL, ToolCall("locate", {"who": "bob"}, id="c2")]
-    model = ScriptedModel(calls, "thanks", "both")
+TWO = [CALL, ToolCall("locate", {"who": "bob"}, id="c2")]
+
+
+async def test_several_calls_answered_at_once(memory: Memory) -> None:
+    model = ScriptedModel(TWO, "both")
     agent = Agent(model=model, tools=[LOCATE], memory=memory)
     await agent.generate("where are they?", thread="t")
     await agent.generate([answer("Rome", "c1"), answer("Oslo", "c2")], thread="t")
     assert [text for role, text in shape(model) if role == "tool"] == ["RomeOslo"]
     assert_all_well_formed([model])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_model_is_called_when_the_last_of_several_results_has_come(memory: Memory, streamed: bool) -> None:
+    model = ScriptedModel(TWO, "both")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where are they?", thread="t")
+    if streamed:
+        result = await agent.stream(answer("Oslo", "c2"), thread="t").result()
+    else:
+        result = await agent.generate(answer("Oslo", "c2"), thread="t")
+    assert (result.stopped_by, [call.call_id for call in result.pending]) == ("client_tool", ["c1"])
+    assert (result.steps, len(model.requests)) == ([], 1)
+    result = await agent.generate(answer("Rome", "c1"), thread="t")
+    assert (result.text, result.pending) == ("both", [])
+    assert [role for role, _ in shape(model)] == ["user", "assistant", "tool"]
+    assert shape(model)[-1] == ("tool", "RomeOslo")
+
+
+async def test_without_memory_several_calls_are_answered_one_by_one() -> None:
+    model = ScriptedModel(TWO, "both")
+    agent = Agent(model=model, tools=[LOCATE])
+    result = await agent.generate("where are they?")
+    result = await agent.generate([*result.conversation, answer("Rome", "c1")])
+    assert [call.call_id for call in result.pending] == ["c2"]
+    result = await agent.generate([*result.conversation, answer("Oslo", "c2")])
+    assert (result.text, shape(model)[-1]) == ("both", ("tool", "RomeOslo"))
+
+
+async def test_a_user_message_beside_a_result_closes_the_other_calls(memory: Memory) -> None:
+    model = ScriptedModel(TWO, "fine")
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where are they?", thread="t")
+    result = await agent.generate([answer("Rome", "c1"), {"role": "user", "content": "never mind bob"}], thread="t")
+    assert (result.text, result.stopped_by) == ("fine", "answer")
+
+
+async def test_guards_judge_a_result_while_another_call_waits() -> None:
+    class Guard(Processor):
+        run_in_parallel = True
+
+        def process_input(self, args: ProcessInputArgs) -> None:
+            if args.messages[-1].role == "tool":
+                args.abort("no")
+
+    agent = Agent(model=ScriptedModel(TWO), tools=[LOCATE], input_processors=[Guard()])
+    stopped = await agent.generate("where are they?")
+    result = await agent.generate([*stopped.conversation, answer()])
+    assert result.stopped_by == "tripwire"
 
 
 async def test_tools_of_ours_beside_it_run_first() -> None:

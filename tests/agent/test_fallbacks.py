@@ -90,8 +90,9 @@ async def test_the_order_of_remedies(waits: list[float]) -> None:
             error_processors=[Repairs(1, log)],
         )
 
-    with pytest.raises(RateLimitError):  # c is scripted: no retries of its own, and the repair is used up
+    with pytest.raises(RateLimitError) as raised:  # c is scripted: no retries of its own, and the repair is used up
         await make().generate("hi")
+    assert [note.split(" failed before: ")[0] for note in raised.value.__notes__] == ["scripted/a", "scripted/b"]
     chunks = await collect(make().stream("hi"))
     for log in logs:
         assert log == [
@@ -116,6 +117,13 @@ async def test_the_last_model_answers(waits: list[float]) -> None:
     result, chunks = await run_both(make)
     assert (result.text, result.stopped_by, result.steps[0].model) == ("said", "answer", "scripted/b")
     assert (streamed_text(chunks), reasons(chunks), waits) == ("said", ["retry", "stop"], [])
+
+
+async def test_a_step_that_chooses_its_model_falls_back_too(waits: list[float]) -> None:
+    chosen = ScriptedModel(limited(), "never said", name="chosen")
+    models = [ScriptedModel(name="a"), ScriptedModel("said", name="b")]
+    result = await Agent(model=models).generate("hi", prepare_step=lambda args: {"model": chosen})
+    assert (result.text, result.steps[0].model, len(chosen.requests)) == ("said", "scripted/b", 1)
 
 
 async def test_retry_after_is_honoured(waits: list[float]) -> None:

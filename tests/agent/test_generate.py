@@ -263,7 +263,7 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
         ({"provider_options": "x"}, "provider_options must be a dictionary of options by provider, not 'x'"),
         (
             {"provider_options": {"effort": "low"}},
-            "provider_options of 'effort' must be a dictionary, not 'low'; write {'openai': {'effort': 'low'}}",
+            "provider_options must have a dictionary per provider, not {'effort': 'low'}; write {'openai': {",
         ),
         ({"stop_when": 3}, "stop_when must be a function of the steps, or a list of such functions, not 3"),
         ({"stop_when": [3]}, "stop_when must be a function"),

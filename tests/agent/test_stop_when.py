@@ -40,6 +40,15 @@ async def test_any_of_several(holds: int) -> None:
     assert (result.stopped_by, len(result.steps)) == ("stop_when", 2)
 
 
+async def test_a_condition_may_be_async() -> None:
+    async def two(steps: Any) -> bool:
+        return len(steps) == 2
+
+    for condition in (two, lambda steps: two(steps)):
+        result = await Agent(model=calling(), tools=[work]).generate("hi", stop_when=condition)
+        assert (result.stopped_by, len(result.steps)) == ("stop_when", 2)
+
+
 async def test_an_answer_is_an_answer() -> None:
     asked: list[int] = []
 

@@ -77,6 +77,15 @@ async def test_text_raises_the_error_of_the_run_at_its_end() -> None:
         await anext(texts)
 
 
+async def test_a_stream_shows_its_state() -> None:
+    stream = Agent(model=ScriptedModel("Hi")).stream("go")
+    assert repr(stream) == f"AgentStream(run_id={stream.run_id!r}, not started)"
+    await anext(stream)
+    assert repr(stream).endswith(", running)")
+    await stream.result()
+    assert repr(stream).endswith(", ended)")
+
+
 async def test_the_result_without_reading_a_chunk() -> None:
     stream = Agent(model=ScriptedModel(["Hel", "lo!"])).stream("hi")
     assert (await stream.result()).text == "Hello!"

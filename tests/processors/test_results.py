@@ -200,7 +200,11 @@ FOREIGN = MessageList()
         ("process_input_step", {"active_tools": "work"}, "active_tools must be"),
         ("process_input_step", {"model_settings": {"seed": 1}}, "model_settings must be ModelSettings, not dict"),
         ("process_input_step", {"provider_options": 1}, "provider_options must be Mapping"),
-        ("process_input_step", {"provider_options": {"openai": 3}}, "provider_options of 'openai' must be"),
+        (
+            "process_input_step",
+            {"provider_options": {"openai": 3}},
+            "provider_options must have a dictionary per provider",
+        ),
         ("process_input_step", {"structured_output": {}}, "structured_output must be OutputSchema or None"),
         ("process_llm_request", {"prompt": "x"}, "str"),
         ("process_llm_request", {"response": 7}, "int as response"),

@@ -13,9 +13,10 @@ from diarist.agent.model_retry import ModelRetry
 from diarist.agent.options import CallOptions
 from diarist.agent.response import CallFailed
 from diarist.agent.result import AgentResult, Rejected, mark_blocked, mark_unfinished
-from diarist.agent.resume import check_results, suspend, suspended_states
+from diarist.agent.resume import check_results, suspend, suspended_states, unanswered_calls, waits_for
 from diarist.agent.step import OUTPUT_TYPE, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
+from diarist.agent.tools import WaitsFor
 from diarist.chunks import (
     AbortChunk,
     AbortPayload,
@@ -178,6 +179,11 @@ class AgentRun:
         await self._stream.forward(Start())
         self.context.cancel.check()
         await self._open()
+        if self.approvals is None and (waiting := unanswered_calls(self.context.messages, self.setup.tools)):
+            if self._guards is not None:
+                await self._guards
+            self.result.finish_reason, self.result.pending = "tool-calls", waiting
+            return await self._finish({call.call_id: waits_for(call, self.setup.tools) for call in waiting})
 
         system, max_steps = self.context.messages.system, self.options.get("max_steps", 5)
         approvals, model_calls = self.approvals, 0
@@ -196,7 +202,7 @@ class AgentRun:
             if self._guards is not None:
                 await cancel_and_wait(self._guards)
         self.pipeline.state.step_number = None
-        return await self._finish(attempt)
+        return await self._finish(attempt.waiting, stopped=attempt.stopped)
 
     async def _open(self) -> None:
         """Run the input hooks, and start the guards that run at the same time as the first model call."""
@@ -215,12 +221,12 @@ class AgentRun:
         if guarded is not None:
             self._guards = pipeline.start_guards(guarded)
 
-    async def _finish(self, attempt: StepAttempt) -> Chunk:
+    async def _finish(self, waiting: Mapping[str, WaitsFor], *, stopped: bool = False) -> Chunk:
         """Complete the result after the last step. Returns the finish chunk, after the stream hooks."""
         pipeline, messages, result, stream = self.pipeline, self.context.messages, self.result, self._stream
-        if attempt.waiting:
-            result.stopped_by = "approval" if "approval" in attempt.waiting.values() else "client_tool"
-        elif attempt.stopped:
+        if waiting:
+            result.stopped_by = "approval" if "approval" in waiting.values() else "client_tool"
+        elif stopped:
             result.stopped_by = "stop_when"
         result.messages = messages.response
         result.end_with(messages.all)
@@ -252,9 +258,9 @@ class AgentRun:
             raise
         stream.leave()
         pipeline.warn_of_dropped_chunks()
-        if attempt.waiting:  # all hooks have run: the states are final
+        if waiting and result.steps:  # all hooks have run: the states are final
             states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
-            suspend(messages, states, attempt.waiting)
+            suspend(messages, states, waiting)
         return finish
 
     # -- a step
@@ -286,6 +292,7 @@ class AgentRun:
                 last=last,
                 feedback=feedback,
                 guards=None if result.steps else self._guards,
+                fallback=setup.model is not self.setup.model,
                 approvals=approvals,
             )
             try:

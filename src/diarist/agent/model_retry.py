@@ -31,6 +31,7 @@ class ModelRetry:
         self._current = 0  # index in ``entries``
         self._retries = 0  # of the current model
         self._repairs = 0  # of the step
+        self._failures: list[str] = []  # the last one of each earlier model
 
     @property
     def model(self) -> Model:
@@ -40,8 +41,8 @@ class ModelRetry:
     async def after(self, failed: CallFailed, steps: list[StepResult]) -> float:
         """Prepare another attempt and return the seconds to wait before it.
 
-        Raises the call's error if nothing is left to try. Raises ProcessorAbort if ``process_api_error`` calls
-        ``abort()``, with or without ``retry``.
+        Raises the call's error if nothing is left to try, with a note for each earlier model. Raises ProcessorAbort if
+        ``process_api_error`` calls ``abort()``, with or without ``retry``.
         """
         delay = await self._repair(failed, steps)
         if delay is not None:
@@ -51,8 +52,11 @@ class ModelRetry:
         if delay is not None:
             return delay
         if self._current + 1 < len(self._entries):
+            self._failures.append(f"{failed.model.id} failed before: {described(failed.error)}")
             self._current, self._retries = self._current + 1, 0
             return 0.0
+        for failure in self._failures:
+            failed.error.add_note(failure)
         raise failed.error from failed.error.__cause__
 
     async def _repair(self, failed: CallFailed, steps: list[StepResult]) -> float | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
@@ -17,8 +16,8 @@ from diarist.processors.setup import checked_provider_options
 from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
 from diarist.storage.records import Thread
 
-StopWhen = Callable[[list[StepResult]], bool]
-"""Takes the steps so far, the newest last; returns True to end the run after this step."""
+StopWhen = Callable[[list[StepResult]], bool | Awaitable[bool]]
+"""Takes the steps so far, the newest last; returns True to end the run after this step. Sync or async."""
 
 Processors = Sequence[Processor[Any]] | Callable[[dict[str, Any]], Sequence[Processor[Any]]]
 """A list of processors, or a function of the call's ``request_context`` that returns one."""
@@ -185,8 +184,6 @@ def check_options(options: Mapping[str, Any]) -> None:
                     raise ConfigError(
                         f"{name} must be a function of the steps, or a list of such functions, not {value!r}"
                     )
-                if any(map(inspect.iscoroutinefunction, listed(value))):
-                    raise ConfigError("stop_when takes sync functions of the steps, not async functions")
             case "active_tools" if isinstance(value, Collection):
                 text_list("", name, value)
             case "provider_options":

@@ -175,3 +175,16 @@ def check_results(messages: MessageList) -> None:
         if waiting and part.call_id in answered_now and part.call_id not in known:
             names = ", ".join(f"{call_id!r} of {call.name}" for call_id, call in waiting.items())
             raise InputError(f"there is no tool call {part.call_id!r} to answer; waiting: {names}")
+
+
+def unanswered_calls(messages: MessageList, tools: Mapping[str, Tool]) -> list[ToolPart]:
+    """Return the calls that still wait if the input ends with results; the model must not answer before them."""
+    history = messages.all
+    if not history or history[-1].role != "tool":
+        return []
+    return [
+        call
+        for message in history
+        for call in open_calls(history, message)
+        if PROCESSORS_KEY in message.metadata or waits_for(call, tools) == "client_tool"
+    ]

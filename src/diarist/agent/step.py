@@ -34,7 +34,7 @@ from diarist.message_list import MessageList
 from diarist.messages import Message, Part, ReasoningPart, ToolPart
 from diarist.models.base import ModelRequest
 from diarist.models.output_type import OutputType
-from diarist.processors.base import OutputResult, Processor, StepResult
+from diarist.processors.base import OutputResult, Processor, StepResult, call_sync_or_async
 from diarist.processors.hook_calls import HookCall, OnInputStep, OnOutputResult, OnOutputStep, OnRequest, OnResponse
 from diarist.processors.hooks import Hook
 from diarist.processors.pipeline import PipelineRun
@@ -64,6 +64,7 @@ class StepAttempt:
         last: No step may follow; then ``process_output_result`` runs even after tool calls.
         feedback: Why the previous attempt was rejected.
         guards: Input guards that run at the same time as this step's model call.
+        fallback: The setup has a fallback model, which ``process_input_step`` and ``prepare_step`` do not replace.
         approvals: Answers to waiting calls, by id. Given these, the step runs the approved calls, without a model call.
         answered: The model's response is complete.
         output: The answer's value, parsed with the step's schema; None without a schema.
@@ -83,6 +84,7 @@ class StepAttempt:
     last: bool
     feedback: str | None = None
     guards: asyncio.Task[None] | None = None
+    fallback: bool = False
     approvals: Mapping[str, bool | str] | None = None
 
     def __post_init__(self) -> None:
@@ -160,7 +162,7 @@ class StepAttempt:
                     await self._run_tools()
                 if not self.ended and (conditions := listed(self.options.get("stop_when", ()))):
                     steps = [*self.so_far.steps, self.result()]
-                    self.stopped = any(stop(steps) for stop in conditions)
+                    self.stopped = any([await call_sync_or_async(condition, steps) for condition in conditions])
                 if self.ended or self.stopped or self.last:
                     await self._judge_answer()
                     if stream.before_verdict:
@@ -261,10 +263,12 @@ class StepAttempt:
 
     async def _prepare(self) -> None:
         """Call ``process_input_step`` of all processors, then ``prepare_step``; both may change the setup."""
-        function = self.options.get("prepare_step")
+        function, model = self.options.get("prepare_step"), self.setup.model
         last = None if function is None else Hook.of(PREPARE_STEP, "prepare_step", function)
         call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=self.so_far.steps)
         await self._ask(call, last=last)
+        if self.fallback:
+            self.setup.model = model
 
     async def _ask(self, call: HookCall, *, last: Hook | None = None) -> None:
         """Call the hook of all processors, then ``last``; send the chunks that they wrote."""

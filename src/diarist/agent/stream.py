@@ -37,6 +37,10 @@ class AgentStream(Generic[OutputT]):
     def run_id(self) -> str:
         return self._run.context.run_id
 
+    def __repr__(self) -> str:
+        state = "ended" if self._queue.closed else "not started" if self._task is None else "running"
+        return f"AgentStream(run_id={self.run_id!r}, {state})"
+
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
 

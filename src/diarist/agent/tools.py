@@ -15,6 +15,7 @@ from diarist.agent.held_output import result_chunk
 from diarist.agent.result import AgentResult
 from diarist.chunks import Chunk
 from diarist.concurrency import being_cancelled, gather_or_cancel
+from diarist.encoding import jsonable
 from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
 from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
 from diarist.processors.hook_calls import OnToolCall, OnToolResult
@@ -204,10 +205,10 @@ def plain(value: Any) -> Json:
         value = _answer_of(value)
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import PydanticSerializationError
 
     try:
-        result = to_jsonable_python(value)
+        result = jsonable(value)
     except PydanticSerializationError as error:
         raise ToolError(f"the result has no JSON form: {error}") from error
     if too_deep(result):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diarist.chunks import DataChunk
+from diarist.encoding import jsonable
 from diarist.exceptions import (
     ConfigError,
     InputError,
@@ -179,10 +180,10 @@ class Hook:
 
 def as_json(value: Any) -> Any:
     """Return a hook's result as JSON; models, dates and the like are converted. Raises BadHookResult."""
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import PydanticSerializationError
 
     try:
-        return to_jsonable_python(value)
+        return jsonable(value)
     except PydanticSerializationError as error:
         raise BadHookResult(f"{type(value).__name__} that has no JSON form: {error}") from error
 

@@ -106,10 +106,9 @@ def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     for provider, options in cast(Mapping[str, Any], value).items():
         if not isinstance(options, Mapping):
-            example = {"openai": {provider: options}}
             raise ConfigError(
-                f"provider_options of {provider!r} must be a dictionary, not {options!r}; write {example} with your "
-                "provider's name"
+                f"provider_options must have a dictionary per provider, not {{{provider!r}: {options!r}}}; write "
+                "{'openai': {'reasoning_effort': 'low'}} or the like"
             )
         out[provider] = dict(cast(Mapping[str, Any], options))
     return out

@@ -136,6 +136,25 @@ def test_content_in_parts() -> None:
     assert text(read(delta(content=[{"type": "text", "text": "Yes"}]), delta(content="."), STOP)) == "Yes."
 
 
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["Yes \ud83d", "\ude00!"], "Yes 😀!"),
+        (["\ud83d", "\ude00"], "😀"),
+        (["\ud83d\ude00", "\ud83d", "\ude00"], "😀😀"),
+        (["Yes \ud83d", "no"], "Yes \ufffdno"),
+        (["No \ude00", "no"], "No \ufffdno"),
+    ],
+)
+def test_a_character_in_two_halves(pieces: list[str], expected: str) -> None:
+    assert text(read(*[delta(content=piece) for piece in pieces], STOP)) == expected
+    assert thoughts(read(*[delta(reasoning=piece) for piece in pieces], STOP)) == expected
+    fragments = [call(index=0, arguments=piece) for piece in ['{"x":"', *pieces, '"}']]
+    fragments[0]["function"]["name"] = "say"
+    ((_, _, args),) = calls(read(*[delta(tool_calls=[fragment]) for fragment in fragments], STOP))
+    assert args == {"x": expected}
+
+
 def test_only_the_first_of_several_choices_is_read() -> None:
     other = {"delta": {"content": "No", "tool_calls": [call(index=0, id="a", name="w")]}, "finish_reason": "length"}
     first, second = delta(content="Yes"), {"choices": [{"index": 1, **other}]}

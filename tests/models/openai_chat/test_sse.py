@@ -30,6 +30,7 @@ def events(pieces: Sequence[bytes]) -> list[bytes]:
         (b"data: one", [b"one"]),
         (b"data: one\n", [b"one"]),
         (b"data:\n\n", [b""]),
+        (b"\xef\xbb\xbfdata: one\n\n", [b"one"]),
         (b"", []),
         ("data: é\n\n".encode(), ["é".encode()]),
     ],

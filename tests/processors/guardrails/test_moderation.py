@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Message
+from diarist import Agent, Memory, Message, Tool
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, TextDelta
 from diarist.exceptions import ConfigError, ModelConnectionError
 from diarist.models import ModelRequest
 from diarist.processors import ModerationProcessor, StreamErrorRetry, Verdict
-from diarist.storage import SQLiteStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, streamed_text, types
 
@@ -92,6 +92,31 @@ async def test_messages_from_memory_are_not_judged_again(tmp_path: Path) -> None
         await agent.generate("second", thread="t")
     assert seen == ["first", "second"]
     await storage.close()
+
+
+LATE = {"role": "tool", "tool_call_id": "x", "content": RUDE}
+
+
+@pytest.mark.parametrize("options", [{}, {"run_in_parallel": True}])
+async def test_a_late_result_is_judged_because_the_model_gets_it_in_the_users_role(options: dict[str, Any]) -> None:
+    result = await Agent(model=ScriptedModel("ok"), input_processors=[guard(**options)]).generate(LATE)
+    assert result.stopped_by == "tripwire"
+
+
+async def test_filter_withholds_a_late_result() -> None:
+    model = ScriptedModel("ok")
+    await Agent(model=model, input_processors=[guard(strategy="filter")]).generate(LATE)
+    assert "the result was withheld" in model.requests[0].text
+    assert "idiot" not in model.requests[0].text
+
+
+@pytest.mark.parametrize("options", [{}, {"run_in_parallel": True}])
+async def test_the_result_of_a_waiting_call_is_not_judged(options: dict[str, Any]) -> None:
+    model = ScriptedModel(ToolCall("ask", id="x"), "ok")
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=model, tools=[Tool(name="ask")], memory=memory, input_processors=[guard(**options)])
+    await agent.generate("Ask.", thread="t")
+    assert (await agent.generate(LATE, thread="t")).text == "ok"
 
 
 async def test_in_parallel_nothing_is_sent_before_the_guard_passed() -> None:

@@ -156,6 +156,19 @@ async def test_the_input_is_redacted_before_the_model_and_the_storage_see_it() -
     assert leaks(given) != []  # the caller's own objects stay as they were
 
 
+def name(text: str) -> list[Detection]:
+    return [Detection("person", "Ada", 0.9)]
+
+
+@pytest.mark.parametrize("options", [{"tools": False}, {"detector": name}])
+async def test_a_late_result_is_redacted_because_the_model_gets_it_in_the_users_role(options: dict[str, Any]) -> None:
+    model = ScriptedModel("ok")
+    late = {"role": "tool", "tool_call_id": "x", "content": "Ada: ada@example.com"}
+    await Agent(model=model, input_processors=[guard(**options)]).generate(late)
+    assert leaks(model.requests[0].text) == []
+    assert ("Ada" in model.requests[0].text) == ("detector" not in options)
+
+
 async def test_filter_removes_messages_from_the_input_and_data_from_the_output() -> None:
     model = ScriptedModel("Write to ada@example.com!")
     agent = Agent(model=model, processors=[guard(strategy="filter")])

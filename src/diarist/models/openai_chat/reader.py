@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ from diarist.chunks import (
     ToolInputStartPayload,
     Usage,
 )
-from diarist.encoding import parse_arguments
+from diarist.encoding import parse_arguments, writable
 from diarist.exceptions import ContentFilterError, ModelConnectionError, ModelResponseError
 from diarist.messages import Json
 from diarist.models.openai_chat.errors import event_error
@@ -75,6 +76,8 @@ class AnswerReader:
         """The open block."""
         self._blocks = 0
         self._id = ""
+        self._half = ""
+        """The first half of a character (a surrogate) at the end of the last text."""
         self._reasoning_field = _REASONING_FIELDS[0]
         self._reasoning_details: list[dict[str, Any]] = []
         self._calls = ToolFragments()
@@ -104,13 +107,13 @@ class AnswerReader:
                 self.done = True
                 continue
             try:
-                event: dict[str, Any] = orjson.loads(data)
+                event = _parsed(data)
                 if self._block == "text" and (text := _only_text(event)):
-                    texts.append(text)
+                    texts.append(self._whole(text))
                     continue
                 yield from flush()
                 yield from self._read(event)
-            except orjson.JSONDecodeError as error:
+            except json.JSONDecodeError as error:
                 yield from flush()
                 lines = data.split(b"\n")
                 if len(lines) == 1:
@@ -124,7 +127,7 @@ class AnswerReader:
     def read_whole(self, body: bytes) -> Sequence[Chunk]:
         """Return the chunks of an answer that was sent in one piece instead of streamed."""
         try:
-            answer: dict[str, Any] = orjson.loads(body)
+            answer = _parsed(body)
             for choice in _typed(answer, "choices", list, []):
                 choice["delta"] = choice.get("message")
             return self._read(answer)
@@ -188,14 +191,14 @@ class AnswerReader:
             if reasoning := _plain(delta, name):
                 self._reasoning_field = name
                 out += self._open("reasoning")
-                out.append(ReasoningDelta(payload=TextPayload(text=reasoning, id=self._id)))
+                out.append(ReasoningDelta(payload=TextPayload(text=self._whole(reasoning), id=self._id)))
                 break
         if details := _typed(delta, "reasoning_details", list, []):
             out += self._open("reasoning")
             _merge_details(self._reasoning_details, details)
         if text := _plain(delta, "content"):
             out += self._open("text")
-            out.append(TextDelta(payload=TextPayload(text=text, id=self._id)))
+            out.append(TextDelta(payload=TextPayload(text=self._whole(text), id=self._id)))
         self._refusal += _typed(delta, "refusal", str, "")
         if calls := _typed(delta, "tool_calls", list, []):
             out += self._close()
@@ -217,7 +220,7 @@ class AnswerReader:
         return (*closed, start(payload=IdPayload(id=self._id)))
 
     def _close(self) -> Sequence[Chunk]:
-        block, self._block = self._block, None
+        block, self._block, self._half = self._block, None, ""
         if block == "text":
             return (TextEnd(payload=IdPayload(id=self._id)),)
         if block == "reasoning":
@@ -229,9 +232,27 @@ class AnswerReader:
             return (ReasoningEnd(payload=payload),)
         return ()
 
+    def _whole(self, text: str) -> str:
+        """Return a text of the open block. Half a character at its end waits for the next text."""
+        if text.isascii() and not self._half:
+            return text
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        return writable(text.removesuffix(self._half))
+
     def _unreadable(self, data: bytes, why: object) -> ModelResponseError:
         shown = f": {data[:200].decode('utf-8', 'replace')}" if data else ""
         return ModelResponseError(f"cannot read the answer of {self._server} ({why}){shown}", provider=self._provider)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """Parse JSON. Some servers split texts inside a character; orjson refuses such halves. Raises JSONDecodeError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if b"\\ud" not in data.lower():
+            raise
+        return json.loads(data)
 
 
 def _only_text(event: dict[str, Any]) -> str:
@@ -352,7 +373,7 @@ class ToolFragments:
         for call in self._calls:
             if not call.name:
                 raise ValueError("a tool call has no name")
-            args, problem = parse_arguments("".join(call.pieces))
+            args, problem = parse_arguments(writable("".join(call.pieces)))
             payload = ToolCallPayload(tool_call_id=call.id, tool_name=call.name, args=args, args_error=problem)
             out.append(ToolCallChunk(payload=payload))
         return out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
+
 
 class EventParser:
-    """Reads the data of events and skips names, ids and comments.
+    """Reads the data of events and skips names, ids, comments and a byte order mark.
 
     Lines end in LF or CRLF; the space after ``data:`` may be missing; an event's data may span lines.
     """
@@ -28,7 +30,7 @@ class EventParser:
         events: list[bytes] = []
         data = self._data
         for ended in lines:
-            line = ended.removesuffix(b"\r")
+            line = ended.removesuffix(b"\r").removeprefix(BOM_UTF8)
             if not line:
                 if data:
                     events.append(data[0] if len(data) == 1 else b"\n".join(data))

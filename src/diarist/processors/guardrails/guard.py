@@ -16,7 +16,7 @@ from diarist.checks import flags, one_of, texts, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
-from diarist.messages import Json, Message, Part, TextPart
+from diarist.messages import Json, Message, Part, TextPart, ToolPart, as_text
 from diarist.processors.base import (
     DROP,
     ProcessInputArgs,
@@ -27,6 +27,7 @@ from diarist.processors.base import (
 )
 from diarist.processors.builtin.redaction import changed_end, provider_identity
 from diarist.processors.guardrails.classifier import AsksModel
+from diarist.prompting import join_results
 
 T = TypeVar("T")
 
@@ -115,6 +116,13 @@ class Guard(Processor[Any], ABC):
         new = [message for message in args.messages if args.message_list.origin_of(message.id) == "input"]
         return new[-1:] if self.last_message_only else new
 
+    def is_late(self, args: ProcessInputArgs[Any], message: Message) -> bool:
+        """Return True for tool results that the model gets in the user's role, because no call waits for them."""
+        if message.role != "tool":
+            return False
+        joined = join_results(args.context.messages.messages)  # guards that run in parallel get only the input
+        return any(other.id == message.id for other in joined)
+
     def input_with(
         self, args: ProcessInputArgs[Any], changed: Mapping[str, Message | None], reason: str, metadata: dict[str, Json]
     ) -> list[Message]:
@@ -149,8 +157,13 @@ class Finding:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class InputGuard(Guard):
-    """Judges each new message of the run's input; subclasses implement ``examine``."""
+    """Judges each new message of the run's input; subclasses implement ``examine``.
 
+    Attributes:
+        tool_results: True judges all results of client tools; False only late ones.
+    """
+
+    tool_results = False
     last_message_only: bool = False
     on_error: Literal["fail", "continue"] = "fail"
     run_in_parallel: bool = False
@@ -196,8 +209,15 @@ class InputGuard(Guard):
             ProcessorAbort: A text is blocked, or no input message is left.
         """
         changed: dict[str, Message | None] = {}
-        last: Finding | None = None
+        last = Finding(reason="", metadata={})
         for message in self.new_messages(args):
+            results = self.tool_results or self.is_late(args, message)
+            parts = [
+                await self.judge_result(args, part) if results and isinstance(part, ToolPart) else part
+                for part in message.parts
+            ]
+            if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+                changed[message.id] = message = replace(message, parts=parts, part_tokens=None)
             # Some models get the text parts as one text; others get each part on its own line.
             texts = [part.text for part in message.parts if isinstance(part, TextPart)]
             in_lines = "\n".join(texts) if len(texts) > 1 else ""
@@ -211,7 +231,18 @@ class InputGuard(Guard):
                 parts = [part for part in replaced.parts if not isinstance(part, TextPart) or part.text]
                 metadata = message.metadata if finding.note is None else {**message.metadata, self.id: finding.note}
                 changed[message.id] = replace(replaced, parts=parts, metadata=metadata)
-        return None if last is None else self.input_with(args, changed, last.reason, last.metadata)
+        return self.input_with(args, changed, last.reason, last.metadata) if changed else None
+
+    async def judge_result(self, args: ProcessorArgs[Any], call: ToolPart) -> ToolPart:
+        """Return the call after its result was judged; the same object if nothing changed."""
+        finding = None if call.state == "call" else await self.judge(args, as_text(call.result), "tool-result")
+        if finding is None:
+            return call
+        rewritten = "" if self.strategy == "filter" else (finding.text or "").strip()
+        if rewritten:
+            return replace(call, result=rewritten)
+        what = f"the result of {call.name}" if call.name else "the result"
+        return replace(call, state="error", result=f"{what} was withheld: {finding.reason}")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from diarist.checks import share
 from diarist.exceptions import ConfigError
-from diarist.messages import Message, ToolPart, as_text
 from diarist.models.base import Model
-from diarist.processors.base import ProcessInputArgs, ProcessorArgs, ProcessToolResultArgs, ToolResultResult
+from diarist.processors.base import ProcessToolResultArgs, ToolResultResult
 from diarist.processors.guardrails.classifier import (
     FLAGGED,
     Classify,
@@ -187,36 +186,12 @@ class PromptInjectionDetector(InputGuard):
         clean = bool(rewritten) and rewritten != text and not self._by_patterns(rewritten).over(self.threshold)
         return replace(finding, text=rewritten if clean else None)
 
-    async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
-        """Judge the new messages, and the results of client tools in them."""
-        after = await super().process_input(args)
-        messages, new_ids = after or args.messages, {message.id for message in self.new_messages(args)}
-        changed: dict[str, Message] = {}
-        for message in [message for message in messages if message.id in new_ids]:
-            parts = [await self._judged(args, part) if isinstance(part, ToolPart) else part for part in message.parts]
-            if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
-                changed[message.id] = replace(message, parts=parts, part_tokens=None)
-        return [changed.get(message.id, message) for message in messages] if changed else after
-
     async def process_tool_result(self, args: ProcessToolResultArgs[Any]) -> ToolResultResult | None:
         """Judge a tool's result before the model sees it."""
-        judged = await self._judged(args, args.call)
+        judged = await self.judge_result(args, args.call) if self.tool_results else args.call
         if judged is args.call:
             return None
         return {"result": judged.result} if judged.state == "result" else {"error": judged.result_text}
-
-    async def _judged(self, args: ProcessorArgs[Any], call: ToolPart) -> ToolPart:
-        """Return the call after its result was judged; the same object if nothing changed."""
-        if not self.tool_results or call.state == "call":
-            return call
-        finding = await self.judge(args, as_text(call.result), "tool-result")
-        if finding is None:
-            return call
-        rewritten = (finding.text or "").strip() if self.strategy == "rewrite" else ""
-        if rewritten:
-            return replace(call, result=rewritten)
-        what = f"the result of {call.name}" if call.name else "the result"
-        return replace(call, state="error", result=f"{what} was withheld: {finding.reason}")
 
     def _by_patterns(self, text: str) -> Verdict:
         scores = {name: value for name, value in score(text).items() if name in self._types}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diarist.chunks import StepStart
-from diarist.messages import Json, Message, TextPart
+from diarist.messages import Json, Message, TextPart, ToolPart
 from diarist.processors.base import (
     DROP,
     MaybeAwaitable,
@@ -105,7 +105,11 @@ class RedactingGuard(Guard):
         changed: dict[str, Message | None] = {}
         for message in self.new_messages(args):
             redacted = message
-            if self.helper is not None:
+            if self.is_late(args, message):
+                results = [await self.redact_result(args, part, "input") for part in message.tool_parts]
+                if any(new is not old for new, old in zip(results, message.tool_parts, strict=True)):
+                    redacted = replace(message, parts=[*results], part_tokens=None)
+            elif self.helper is not None:
                 texts = [part.text for part in message.parts if isinstance(part, TextPart)]
                 rewritten = await self.rewrite(args, texts, "input")
                 if rewritten != texts:
@@ -143,15 +147,20 @@ class RedactingGuard(Guard):
             return None
         call, state = args.call, args.state
         state.found.clear()
-        result = call.result
-        if self.helper is not None and isinstance(result, str):
-            (result,) = await self.rewrite(args, [result], "tool-result")
-        result = self.stream(args, "tool-result").redact_json(result)
+        result = (await self.redact_result(args, call, "tool-result")).result
         if result == call.result:
             return None
         if self.strategy == "filter":
             return {"error": f"the result of {call.name} was withheld: it contains {', '.join(sorted(state.found))}"}
         return {"result": result} if call.state == "result" else {"error": str(result)}
+
+    async def redact_result(self, args: ProcessorArgs[Any], call: ToolPart, where: Where) -> ToolPart:
+        """Return the call after its result was redacted; the same object if nothing changed."""
+        result = call.result
+        if self.helper is not None and isinstance(result, str):
+            (result,) = await self.rewrite(args, [result], where)
+        result = self.stream(args, where).redact_json(result)
+        return call if result == call.result else replace(call, result=result)
 
     def process_output_result(self, args: ProcessOutputResultArgs[Any]) -> list[Message] | None:
         """Redact the finished messages again, since other processors may have changed them."""
