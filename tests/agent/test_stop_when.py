@@ -49,6 +49,14 @@ async def test_a_condition_may_be_async() -> None:
         assert (result.stopped_by, len(result.steps)) == ("stop_when", 2)
 
 
+async def test_after_a_condition_holds_the_others_are_not_asked() -> None:
+    async def fails(steps: Any) -> bool:
+        raise RuntimeError("asked")
+
+    result = await Agent(model=calling(), tools=[work]).generate("hi", stop_when=[lambda steps: True, fails])
+    assert result.stopped_by == "stop_when"
+
+
 async def test_an_answer_is_an_answer() -> None:
     asked: list[int] = []
 

@@ -54,6 +54,19 @@ def test_a_turn_of_several_steps() -> None:
     assert seconds_of(story) < CLAIMED + 1
 
 
+def test_a_turn_of_a_loop_of_its_own_keeps_its_memory() -> None:
+    async def story(storage: Storage) -> None:
+        memory = observational(storage)
+        await told(memory)
+        await die_at(storage, "thread:t:t:observation")
+        async with memory.turn(thread="t") as turn:
+            view = await turn.prompt([Message.user(words("turn", 60))])
+        assert (view.degraded, len(view.brought)) == ("", 8)
+        assert "did not wait longer than 5 s for another process" in view.warning
+
+    assert seconds_of(story) < CLAIMED + 1
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_observing_a_resource(threads: int) -> None:
     async def story(storage: Storage) -> None:

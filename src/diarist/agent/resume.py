@@ -69,7 +69,14 @@ def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:
 
 
 def _all_open_calls(history: Sequence[Message]) -> dict[str, ToolPart]:
-    return {part.call_id: part for message in history for part in open_calls(history, message)}
+    newest = _since_question(history)
+    return {part.call_id: part for message in newest for part in open_calls(newest, message)}
+
+
+def _since_question(history: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages behind the user's last one, which closed all calls before it."""
+    asked = max((place for place, message in enumerate(history) if message.role == "user"), default=-1)
+    return history[asked + 1 :]
 
 
 def missing_tools(
@@ -179,12 +186,12 @@ def check_results(messages: MessageList) -> None:
 
 def unanswered_calls(messages: MessageList, tools: Mapping[str, Tool]) -> list[ToolPart]:
     """Return the calls that still wait if the input ends with results; the model must not answer before them."""
-    history = messages.all
-    if not history or history[-1].role != "tool":
+    newest = _since_question(messages.all)
+    if not newest or newest[-1].role != "tool":
         return []
     return [
         call
-        for message in history
-        for call in open_calls(history, message)
+        for message in newest
+        for call in open_calls(newest, message)
         if PROCESSORS_KEY in message.metadata or waits_for(call, tools) == "client_tool"
     ]

@@ -162,7 +162,8 @@ class StepAttempt:
                     await self._run_tools()
                 if not self.ended and (conditions := listed(self.options.get("stop_when", ()))):
                     steps = [*self.so_far.steps, self.result()]
-                    self.stopped = any([await call_sync_or_async(condition, steps) for condition in conditions])
+                    for condition in conditions:
+                        self.stopped = self.stopped or bool(await call_sync_or_async(condition, steps))
                 if self.ended or self.stopped or self.last:
                     await self._judge_answer()
                     if stream.before_verdict:

@@ -490,7 +490,11 @@ class Turn:
             while not task.done():
                 await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None)
                 busy = self._context.waits_for
-                is_observing = self._events.observing or any(map(self._background.running, self._jobs))
+                is_observing = (
+                    self._events.observing
+                    or any(map(self._background.running, self._jobs))
+                    or asyncio.get_running_loop().time() < self._context.waits_until  # others observe
+                )
                 may_wait = is_observing or was_observing or (busy and for_thread)
                 if not task.done() and not may_wait:
                     task.cancel()

@@ -18,7 +18,14 @@ from langchain_core.messages import (
 )
 
 from diarist.integrations.history import History
-from diarist.integrations.langchain.messages import arrange, outline, to_neutral, to_theirs, with_texts
+from diarist.integrations.langchain.messages import (
+    arrange,
+    outline,
+    to_neutral,
+    to_theirs,
+    with_texts,
+    without_half_pairs,
+)
 from diarist.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
@@ -187,6 +194,22 @@ def test_an_outline_has_the_places_of_a_history(messages: Any) -> None:
     assert outline(messages) == {entry.message.id: entry.places for entry in history.entries}
     asked = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "open"}], id="asked")
     assert outline([*messages, asked]) == outline(messages)
+
+
+def test_half_of_a_call_is_known_by_its_place() -> None:
+    """Some servers use an id of a call again."""
+
+    def answer(*ids: str) -> AIMessage:
+        return AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": id} for id in ids])
+
+    def result(id: str) -> ToolMessage:
+        return ToolMessage("found", tool_call_id=id)
+
+    whole = [HumanMessage("Go!"), answer("a", "b"), result("b"), result("a")]
+    halves = [answer("a"), HumanMessage("Wait."), answer("c", "b"), result("c")]
+    late = [answer("d"), HumanMessage("And?"), result("d")]
+    sent = without_half_pairs([result("c"), *whole, *halves, *late])
+    assert sent == [*whole, halves[1], late[0], late[2], late[1]]
 
 
 def test_texts_are_appended_to_the_system_message() -> None:

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC
+from itertools import takewhile
 from typing import Any, cast
 
 from langchain_core.messages import (
@@ -88,20 +89,21 @@ def outline(messages: Sequence[BaseMessage]) -> dict[str, list[int]]:
 
 
 def without_half_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages without answers that have open calls, and without results that have no call."""
-    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
-    complete = {
-        id(message): ids
-        for message in messages
-        if isinstance(message, AIMessage) and (ids := _call_ids(message)) <= answered
-    }
-    called = set[str | None]().union(*complete.values())
-    return [
-        message
-        for message in messages
-        if not isinstance(message, AIMessage | ToolMessage)
-        or (message.tool_call_id in called if isinstance(message, ToolMessage) else id(message) in complete)
-    ]
+    """Return the messages without answers that have open calls, and without results that have no call. The results of
+    an answer follow it."""
+    out: list[AnyMessage] = []
+    for place, message in enumerate(messages):
+        if isinstance(message, AIMessage):
+            ids = _call_ids(message)
+            before_the_next = takewhile(lambda later: not isinstance(later, AIMessage), messages[place + 1 :])
+            results = [
+                later for later in before_the_next if isinstance(later, ToolMessage) and later.tool_call_id in ids
+            ]
+            if ids <= {result.tool_call_id for result in results}:
+                out += [message, *results]
+        elif not isinstance(message, ToolMessage):
+            out.append(message)
+    return out
 
 
 def _call_ids(message: AIMessage) -> set[str | None]:

@@ -98,6 +98,7 @@ class Engine:
         run_id: str | None,
         *,
         emit: Emit | None = None,
+        on_wait: Callable[[float], object] | None = None,
         manual: bool = False,
         own_rows: bool = False,
     ) -> RunMemory:
@@ -109,6 +110,7 @@ class Engine:
         Args:
             run_id: The run, which sees its own rows. None for a call outside any run.
             emit: Receives each event; the event log of the diary gets it too.
+            on_wait: Receives the event loop's time until which memory waits for another process, and 0 afterwards.
             manual: As for ``ThreadDiary``.
             own_rows: True: the run may change rows in place, so it gets copies; other readers may share the rows.
 
@@ -136,7 +138,7 @@ class Engine:
         if dated:
             await self._storage.rewrite_sent(thread_id, {row.id: row.sent for row in dated})
             window.add(dated)
-        return RunMemory(self, window)
+        return RunMemory(self, window, on_wait)
 
     async def open_read_only(self, thread_id: str, resource_id: str) -> RunMemory:
         """Open the memory of a thread to read it. Writes nothing, and does not finish interrupted work.
@@ -259,8 +261,9 @@ class RunMemory:
         patience: The time that the run may still wait.
     """
 
-    def __init__(self, engine: Engine, window: Window) -> None:
+    def __init__(self, engine: Engine, window: Window, on_wait: Callable[[float], object] | None = None) -> None:
         self.window = window
+        self._on_wait: Callable[[float], object] = on_wait or (lambda until: None)
         self.diary = diary = window.diary
         self.patience = Patience(diary.config.observe_timeout)
         self._engine = engine
@@ -680,8 +683,10 @@ class RunMemory:
         wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
         claim = self.diary.logs.claim(self.diary.thread_id, self.diary.resource_id, operation, wait=wait)
         async with AsyncExitStack() as stack:
+            self._on_wait(asyncio.get_running_loop().time() + wait)
             with self.patience.spend(), self._for_others.spend():
                 mine = await stack.enter_async_context(claim)
+            self._on_wait(0)
             if not mine and wait >= _SHORTEST_WAIT:
                 await self._stop_waiting(operation, since)
             yield mine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import dropwhile, takewhile
 from typing import Any, cast
 
@@ -151,7 +152,12 @@ class DiaryProcessor(Processor[Any]):
         thread_id, resource_id, run_id = context.thread_id, context.resource_id, context.run_id
         try:
             state.memory = await self._engine.open(
-                thread_id, resource_id, run_id, emit=state.listener.emit, own_rows=context.edits_in_place
+                thread_id,
+                resource_id,
+                run_id,
+                emit=state.listener.emit,
+                on_wait=partial(setattr, context, "waits_until"),
+                own_rows=context.edits_in_place,
             )
             window = state.memory.window.messages()
         except StorageError as error:
