@@ -11,7 +11,7 @@ from typing import Any, assert_type
 from typing_extensions import TypedDict
 
 from diarist import Agent, AgentResult, AgentStream, CallOptions, Tool, ToolContext, tool
-from diarist.processors import InputArgs, Processor
+from diarist.processors import ProcessInputArgs, Processor
 from diarist.testing import ScriptedModel
 
 INVOICE = '{"total": 12}'
@@ -169,7 +169,7 @@ class Service:
 class Quiet(Processor):
     """Needs neither the type of ``deps`` nor a state."""
 
-    async def process_input(self, args: InputArgs) -> None:
+    async def process_input(self, args: ProcessInputArgs) -> None:
         args.abort("quiet")
 
 
