@@ -75,8 +75,8 @@ def _all_open_calls(history: Sequence[Message]) -> dict[str, ToolPart]:
 
 def _since_question(history: Sequence[Message]) -> Sequence[Message]:
     """Return the messages behind the user's last one, which closed all calls before it."""
-    asked = max((place for place, message in enumerate(history) if message.role == "user"), default=-1)
-    return history[asked + 1 :]
+    behind = next((count for count, message in enumerate(reversed(history)) if message.role == "user"), len(history))
+    return history[len(history) - behind :]
 
 
 def missing_tools(
