@@ -684,9 +684,11 @@ class RunMemory:
         claim = self.diary.logs.claim(self.diary.thread_id, self.diary.resource_id, operation, wait=wait)
         async with AsyncExitStack() as stack:
             self._on_wait(asyncio.get_running_loop().time() + wait)
-            with self.patience.spend(), self._for_others.spend():
-                mine = await stack.enter_async_context(claim)
-            self._on_wait(0)
+            try:
+                with self.patience.spend(), self._for_others.spend():
+                    mine = await stack.enter_async_context(claim)
+            finally:
+                self._on_wait(0)
             if not mine and wait >= _SHORTEST_WAIT:
                 await self._stop_waiting(operation, since)
             yield mine
