@@ -76,10 +76,11 @@ async def rewrite_superseded(connection: Connection, thread_id: str, blocks: Map
         thread=thread_id,
         ids=list(blocks),
     )
-    await connection.execute_many(
-        "UPDATE diarist_superseded SET sent = :sent WHERE thread_id = :thread AND id = :id",
-        [{"thread": thread_id, "id": id, "sent": blocks[id]} for (id,) in found],
-    )
+    if found:
+        await connection.execute_many(
+            "UPDATE diarist_superseded SET sent = :sent WHERE thread_id = :thread AND id = :id",
+            [{"thread": thread_id, "id": id, "sent": blocks[id]} for (id,) in found],
+        )
     return len(found)
 
 
