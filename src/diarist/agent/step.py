@@ -163,7 +163,9 @@ class StepAttempt:
                 if not self.ended and (conditions := listed(self.options.get("stop_when", ()))):
                     steps = [*self.so_far.steps, self.result()]
                     for condition in conditions:
-                        self.stopped = self.stopped or bool(await call_sync_or_async(condition, steps))
+                        if await call_sync_or_async(condition, steps):
+                            self.stopped = True
+                            break
                 if self.ended or self.stopped or self.last:
                     await self._judge_answer()
                     if stream.before_verdict:

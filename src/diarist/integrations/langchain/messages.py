@@ -6,7 +6,6 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC
-from itertools import takewhile
 from typing import Any, cast
 
 from langchain_core.messages import (
@@ -92,18 +91,19 @@ def without_half_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     """Return the messages without answers that have open calls, and without results that have no call. The results of
     an answer follow it."""
     out: list[AnyMessage] = []
-    for place, message in enumerate(messages):
-        if isinstance(message, AIMessage):
+    results: list[ToolMessage] = []  # behind the current message, up to the next answer
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results.append(message)
+        elif isinstance(message, AIMessage):
             ids = _call_ids(message)
-            before_the_next = takewhile(lambda later: not isinstance(later, AIMessage), messages[place + 1 :])
-            results = [
-                later for later in before_the_next if isinstance(later, ToolMessage) and later.tool_call_id in ids
-            ]
-            if ids <= {result.tool_call_id for result in results}:
-                out += [message, *results]
-        elif not isinstance(message, ToolMessage):
+            own = [result for result in results if result.tool_call_id in ids]
+            if ids <= {result.tool_call_id for result in own}:
+                out += [*own, message]
+            results.clear()
+        else:
             out.append(message)
-    return out
+    return out[::-1]
 
 
 def _call_ids(message: AIMessage) -> set[str | None]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from diarist.checks import not_negative, positive
 from diarist.exceptions import ConfigError, ToolError
-from diarist.messages import Json
+from diarist.messages import Json, Message
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
 from diarist.processors.setup import tools_by_name
 from diarist.prompting import join_results
@@ -83,9 +83,14 @@ class ToolSearchProcessor(Processor[Any]):
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
         """Add the two tools and the thread's loaded tools to the step's tools."""
         loaded = self._loaded(args.context)
-        messages = join_results(args.messages)
-        waiting = [call.name for message in messages for call in message.tool_parts if call.state == "call"]
-        loaded.names += [name for name in dict.fromkeys(waiting) if name in self._library.keys() - loaded.names]
+        unloaded = self._library.keys() - loaded.names
+
+        def waiting(messages: Sequence[Message]) -> dict[str, None]:
+            calls = [call for message in messages for call in message.tool_parts if call.state == "call"]
+            return dict.fromkeys(call.name for call in calls if call.name in unloaded)
+
+        if waiting(args.messages):  # perhaps with a result in a later message
+            loaded.names += waiting(join_results(args.messages))
         more = {name: self._library[name] for name in loaded.names if name not in args.tools}
         return {"tools": {**args.tools, **self._own, **more}}
 

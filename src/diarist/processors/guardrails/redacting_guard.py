@@ -147,12 +147,12 @@ class RedactingGuard(Guard):
             return None
         call, state = args.call, args.state
         state.found.clear()
-        result = (await self.redact_result(args, call, "tool-result")).result
-        if result == call.result:
+        redacted = await self.redact_result(args, call, "tool-result")
+        if redacted is call:
             return None
         if self.strategy == "filter":
             return {"error": f"the result of {call.name} was withheld: it contains {', '.join(sorted(state.found))}"}
-        return {"result": result} if call.state == "result" else {"error": str(result)}
+        return {"result": redacted.result} if call.state == "result" else {"error": str(redacted.result)}
 
     async def redact_result(self, args: ProcessorArgs[Any], call: ToolPart, where: Where) -> ToolPart:
         """Return the call after its result was redacted; the same object if nothing changed."""
