@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import dropwhile, takewhile
-from typing import Any, cast
+from typing import Any
 
-from diarist.checks import flags, seconds
+from diarist.checks import flags, instance, seconds
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
@@ -362,8 +362,7 @@ class ObservationalMemory(DiaryProcessor):
         seconds("ObservationalMemory", "thread_wait", thread_wait, zero=True)
         storage = checked_storage(storage)
         config = ObservationalMemoryConfig() if config is None else config
-        if not isinstance(cast(Any, config), ObservationalMemoryConfig):
-            raise ConfigError(f"config must be an ObservationalMemoryConfig, not {config!r}")
+        instance("ObservationalMemory", "config", config, ObservationalMemoryConfig)
         if not config.enabled:
             raise ConfigError(
                 "config has enabled=False: leave ObservationalMemory out of the agent's processors instead"
