@@ -556,7 +556,7 @@ async def test_mistakes_of_the_caller_are_raised_also_with_fail_open(memory: Mem
     ],
 )
 def test_an_option_with_a_wrong_value_is_refused(memory: Memory, option: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"memory.turn: {option} must be .*, not {value!r}"):
+    with pytest.raises(ConfigError, match=f"{option} must be .*, not {value!r}"):
         memory.turn(thread="t", **{option: value})
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from diarist.checks import check_names, flags, function, has_methods, one_of, seconds, texts, whole
+from diarist.checks import check_names, flags, function, has_methods, message_limit, one_of, seconds, texts
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.memory.access import Access
@@ -33,7 +33,6 @@ from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.turn import NamedModel, Turn
 from diarist.memory.working.config import WorkingMemoryConfig
-from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.memory.working_memory import Working
 from diarist.messages import Json
@@ -130,7 +129,7 @@ class Memory:
         if read_only and (generate_title is not False or queue is not None):
             raise ConfigError("read_only contradicts generate_title and queue, which write to memory")
         if read_only and working is not None:
-            working = replace(working, read_only=True, kept_by="actor")
+            working = replace(working, read_only=True)
         if self.config is not None and last_messages is not None:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which shows all messages that it has "
@@ -147,8 +146,7 @@ class Memory:
         has_methods("Memory", "token_counter", self.counter, "count")
         if last_messages is None:
             last_messages = DEFAULT_LAST_MESSAGES
-        if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:
-            raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {last_messages!r}")
+        message_limit("", "last_messages", last_messages)
         self._last_messages = int(last_messages)
         self._working_config = working
         self._working_processors = lru_cache(self._make_working_processors)
@@ -157,15 +155,11 @@ class Memory:
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
-        working_updates = None
-        if working is not None and working.kept_by == "observer":
-            _check_observer(working, self.config)
-            working_updates = ObserverUpdates(self.storage, working)
         self._role_models: RoleModels | None = None
         if self.config is not None:
             from diarist.memory.observational.roles.role_models import RoleModels
 
-            self._role_models = RoleModels(self.config, self.counter, working_updates=working_updates)
+            self._role_models = RoleModels(self.config, self.counter)
             self._role_models.check()
         self.semantic = semantic_index(self.storage, recall, vector, embedder)
         self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self.counter, self._background)
@@ -238,7 +232,7 @@ class Memory:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which selects the messages itself"
             )
-        last = self._last_messages if options.last_messages is None else options.last_messages
+        last = self._last_messages if options.last_messages is None else int(options.last_messages)
         titles = [self._titles.processor(model)] if self._titles is not None and not read_only else []
         return [
             *self._working_processors(read_only),
@@ -310,7 +304,7 @@ class Memory:
         if config is None:
             return ()
         if read_only:
-            config = replace(config, read_only=True, kept_by="actor")
+            config = replace(config, read_only=True)
         return (WorkingMemoryProcessor(self.storage, config, counter=self.counter),)
 
     def _recall_processors(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
@@ -445,10 +439,7 @@ class Memory:
             InputError: The resource is empty or reserved.
         """
         flags("memory.turn", fail_open=fail_open)
-        given = {"read_only": read_only, "semantic_recall": semantic_recall}
-        flags("memory.turn", **{name: value for name, value in given.items() if value is not None})
-        if last_messages is not None and last_messages is not False:
-            whole("memory.turn", "last_messages", last_messages, least=0)
+        options = MemoryOptions(read_only=read_only, last_messages=last_messages, semantic_recall=semantic_recall)
         one_of("memory.turn", "on_divergence", on_divergence, ("branch", "append", "error"))
         function("memory.turn", "on_event", on_event)
         texts("memory.turn", model_id=model_id)
@@ -456,8 +447,6 @@ class Memory:
         if ref is None or owner is None:
             raise ConfigError("memory.turn needs a thread: thread='trip'")
         called = self._turn_model(model_id) if model is None else resolve(model)
-        last = None if last_messages is None else int(last_messages)
-        options = MemoryOptions(read_only=read_only, last_messages=last, semantic_recall=semantic_recall)
         return Turn(
             pipeline=self._pipeline(called, options),
             background=self._background,
@@ -643,16 +632,3 @@ def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config 
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise ConfigError(f"{option} is True, False or {article} {kind.__name__}, not {value!r}")
     return value if getattr(value, "enabled", True) else None
-
-
-def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:
-    """Raise ConfigError if the Observer cannot keep this working memory."""
-    if diary is None:
-        raise ConfigError("working_memory.kept_by='observer' needs an Observer; pass observational_memory=True")
-    if diary.observer_model == "extractive":
-        raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
-    if working.scope == "thread" and diary.scope == "resource":
-        raise ConfigError(
-            "working_memory.kept_by='observer' with scope='thread' needs observational memory of that scope: in "
-            "resource scope the Observer reads several threads at once"
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from diarist.checks import flags
+from diarist.checks import flags, instance
 from diarist.exceptions import ConfigError
 from diarist.memory.background import Background
 from diarist.memory.observational.roles.transcript import load_zone
@@ -28,22 +28,20 @@ class WorkingMemory(WorkingMemoryProcessor):
 
     Args:
         storage: The storage of the run's messages.
-        config: As for ``Memory``; the Observer cannot keep this working memory.
+        config: As for ``Memory``.
         token_counter: Default: o200k_base.
 
     Raises:
-        ConfigError: An option is invalid, or ``config`` has ``kept_by="observer"`` or ``enabled=False``.
+        ConfigError: An option is invalid, or ``config`` has ``enabled=False``.
     """
 
     def __init__(
         self, storage: Storage, config: WorkingMemoryConfig | None = None, *, token_counter: TokenCounter | None = None
     ) -> None:
         config = WorkingMemoryConfig() if config is None else config
-        _check_config(config, WorkingMemoryConfig)
+        instance("WorkingMemory", "config", config, WorkingMemoryConfig)
         if not config.enabled:
             raise ConfigError("config has enabled=False: leave WorkingMemory out of the agent's processors instead")
-        if config.kept_by == "observer":
-            raise ConfigError("kept_by='observer' needs Memory(working_memory=..., observational_memory=...)")
         super().__init__(checked_storage(storage), config, counter=token_counter or default_counter())
 
     async def close(self) -> None:
@@ -84,7 +82,7 @@ class SemanticRecall(SemanticRecallProcessor):
         flags("SemanticRecall", await_background=await_background)
         load_zone(timezone)
         config = SemanticRecallConfig() if config is None else config
-        _check_config(config, SemanticRecallConfig)
+        instance("SemanticRecall", "config", config, SemanticRecallConfig)
         storage, counter = checked_storage(storage), token_counter or default_counter()
         index = semantic_index(storage, config, vector, embedder)
         if index is None:
@@ -112,8 +110,3 @@ class SemanticRecall(SemanticRecallProcessor):
             stack.push_async_callback(self._jobs.close)
             stack.push_async_callback(self._index.close)
             await self.settled()
-
-
-def _check_config(config: object, kind: type[object]) -> None:
-    if not isinstance(config, kind):
-        raise ConfigError(f"config must be a {kind.__name__}, not {config!r}")
