@@ -321,7 +321,7 @@ async def test_what_diarist_has_nothing_for_is_counted(mastra: Mastra) -> None:
         mastra,
         notes=[
             "extracted in the metadata of threads, left out: 1",
-            "diaries of resources and of missing threads, left out: 1",
+            "diaries of missing threads, left out: 1",
             "rows of mastra_scorers, left out: 2",
         ],
     )
@@ -353,25 +353,37 @@ async def test_skipped_messages_are_counted_once_with_a_diary(mastra: Mastra) ->
     mastra.message("m0", "trip", "user", {"format": 2, "parts": parts})
     until = mastra.says("m1", "trip", "I fly to Rome.")
     mastra.observed("thread:trip", "old notes", until, waiting="{")
+    mastra.observed("resource:ada", "old notes", until, waiting="{")
     mastra.execute("UPDATE mastra_observational_memory SET bufferedReflection = 'short notes'")
     await brought_in(
         mastra,
         notes=[
-            "bufferedObservationChunks of diaries that are not JSON, left out: 1",
-            "buffered reflections, left out: 1",
+            "bufferedObservationChunks of diaries that are not JSON, left out: 2",
+            "buffered reflections, left out: 2",
             "parts of the unknown type 'hologram', left out: 1",
         ],
     )
 
 
-async def test_messages_that_only_a_resource_has_observed_are_raw(mastra: Mastra) -> None:
-    mastra.thread("trip")
-    until = mastra.says("m1", "trip", "I fly to Rome.")
-    mastra.observed("resource:ada", "* 🔴 User flies", until)
-    left_out = ["diaries of resources and of missing threads, left out: 1"]
-    memory = await brought_in(mastra, keeping_diary(InMemoryStorage(), scope="resource"), notes=left_out)
-    assert not (await memory.diary.get(thread="trip")).entries
-    assert await said(memory) == ["I fly to Rome."]
+async def test_observations_of_a_resource(mastra: Mastra) -> None:
+    for name in ("trip", "work"):
+        mastra.thread(name)
+        until = mastra.says(f"{name}-1", name, f"talk of {name}")
+    mastra.says("trip-2", "trip", "later")
+    mastra.observed("resource:ada", "* 🔴 User flies and works", until)
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage(), scope="resource"))
+    (entry,) = (await memory.diary.get(thread="work")).entries
+    assert {(source.thread_id, source.last_seq) for source in entry.sources} == {("trip", 1), ("work", 1)}
+
+
+async def test_a_thread_was_observed_as_far_as_its_own_metadata_says(mastra: Mastra) -> None:
+    """The diary of a resource says until when any thread was."""
+    mastra.thread("trip", mastra={"om": {"lastObservedAt": "2026-03-02T10:03:30Z"}})
+    for name in ("m1", "m2"):
+        until = mastra.says(name, "trip", name)
+    mastra.observed("resource:ada", "* 🔴 notes", until)
+    memory = await brought_in(mastra, keeping_diary(InMemoryStorage(), scope="resource"))
+    assert (await memory.diary.get(thread="trip")).entries[0].sources[0].last_seq == 1
 
 
 async def test_messages_of_buffered_observations_are_raw(mastra: Mastra) -> None:
@@ -404,6 +416,7 @@ async def test_notes_outlive_their_messages(mastra: Mastra) -> None:
     """As where old messages are deleted to save room."""
     mastra.thread("trip")
     mastra.observed("thread:trip", "* 🔴 User flies to Rome", mastra.now())
+    mastra.observed("resource:bob", "* 🔴 User flies to Oslo", mastra.now())
     mastra.says("m1", "trip", "On the aisle.")
     memory = await brought_in(mastra, keeping_diary(InMemoryStorage()))
     model = answering()
@@ -417,6 +430,7 @@ async def test_notes_outlive_their_messages(mastra: Mastra) -> None:
     again = keeping_diary(InMemoryStorage())
     await again.threads.import_all(lines)
     assert [line async for line in again.threads.export_all()] == lines
+    assert "User flies to Oslo" in "".join(lines)
 
 
 async def test_what_marks_in_a_message_say(mastra: Mastra) -> None:

@@ -1,17 +1,18 @@
 """Converts Mastra's SQLite or libSQL database to lines of diarist's export format.
 
 It reads ``mastra_threads``, ``mastra_messages`` (ordered by ``createdAt``), ``mastra_resources`` and
-``mastra_observational_memory``. The newest observations of a thread become one diary entry, which covers the messages
-up to ``lastObservedAt``.
+``mastra_observational_memory``. The newest observations become one diary entry, which covers the messages up to
+``lastObservedAt``.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -93,8 +94,11 @@ class _Database:
         self._connection = connection
         self._tables = _tables(connection)
         self._diaries = {str(row["lookupKey"]) for row in self._rows("mastra_observational_memory", "lookupKey")}
+        self._diary = cache(self._read_diary)
         self._read: set[str] = set()
-        """Keys of the diaries that belong to a thread."""
+        """Keys of the diaries that belong to a thread or resource."""
+        self._covered: defaultdict[str, list[Source]] = defaultdict(list)
+        """For each resource: the messages that its diary covers."""
 
     async def items(self) -> AsyncIterator[Item]:
         for item in chain(self._threads(), self._resources()):
@@ -105,7 +109,7 @@ class _Database:
         ).fetchone()
         counts = {
             "messages that name no thread, left out": homeless,
-            "diaries of resources and of missing threads, left out": len(self._diaries - self._read),
+            "diaries of missing threads, left out": len(self._diaries - self._read),
         }
         for table in sorted(self._tables - _READ):
             if table.startswith("mastra_"):
@@ -142,20 +146,38 @@ class _Database:
         known = fields_of(fields_of(metadata.get("mastra")).get("om"))
         for name in sorted(known.keys() - _KNOWN):
             self._note(f"{name} in the metadata of threads, left out")
-        diary = self._read_diary(f"thread:{thread.id}")
+        until = parse_time(known.get("lastObservedAt"), UTC)
+        own, shared = self._diary(f"thread:{thread.id}"), self._diary(f"resource:{thread.resource_id}")
         noted: list[Source] = []
+        noted_shared: list[Source] = []
         for seq, (message, observed) in enumerate(self._messages(thread.id), 1):
-            if diary is not None and diary.covers(message, observed):
-                digest = as_digest(hash_row(message))
-                noted.append(Source(thread_id=thread.id, first_seq=seq, last_seq=seq, digest=digest))
+            source = Source(thread_id=thread.id, first_seq=seq, last_seq=seq, digest=as_digest(hash_row(message)))
+            if own is not None and own.covers(message, observed, None):
+                noted.append(source)
+            if shared is not None and shared.covers(message, observed, until):
+                noted_shared.append(source)
             yield message
-        if diary is not None:
-            yield Diary((diary.log(thread.resource_id, join_sources(noted)),))
+        if own is not None:
+            yield Diary((own.log(thread.resource_id, join_sources(noted)),))
+        self._covered[thread.resource_id] += join_sources(noted_shared)
 
     def _resources(self) -> Iterator[WholeResource]:
+        there: set[str] = set()
         for row in self._rows("mastra_resources", "id", "workingMemory", "metadata"):
             metadata = self._object(row["metadata"], "metadata of resources")
-            yield WholeResource(id=row["id"], working_memory=as_text(row["workingMemory"] or ""), metadata=metadata)
+            working = as_text(row["workingMemory"] or "")
+            yield WholeResource(
+                id=row["id"], working_memory=working, metadata=metadata, logs=self._shared_logs(row["id"])
+            )
+            there.add(f"resource:{row['id']}")
+        for key in sorted(self._diaries - there):
+            kind, _, resource_id = key.partition(":")
+            if kind == "resource" and (logs := self._shared_logs(resource_id)):
+                yield WholeResource(id=resource_id, logs=logs)
+
+    def _shared_logs(self, resource_id: str) -> tuple[ObservationLog, ...]:
+        diary = self._diary(f"resource:{resource_id}")
+        return () if diary is None else (diary.log(resource_id, self._covered[resource_id]),)
 
     # -- messages
 
@@ -223,7 +245,7 @@ class _Database:
     # -- observations
 
     def _read_diary(self, key: str) -> _Diary | None:
-        """Return the newest observations of a thread, or None."""
+        """Return the newest observations of a thread or resource, or None."""
         if key not in self._diaries:
             return None
         self._read.add(key)
@@ -296,10 +318,10 @@ def _late(message: Message, before: Message | None) -> list[Part]:
 
 
 class _Diary:
-    """The newest observations of a thread. Messages that only buffered observations cover stay raw.
+    """The newest observations of a thread or a resource. Messages that only buffered observations cover stay raw.
 
     Args:
-        key: ``thread:<id>``.
+        key: ``thread:<id>`` or ``resource:<id>``.
         row: The row of the observations.
         observed: Ids of messages that are observed, whatever their time.
     """
@@ -308,14 +330,16 @@ class _Diary:
         self._key, self._row, self._observed = key, row, observed
         self._until = parse_time(row.get("lastObservedAt"), UTC)
 
-    def covers(self, message: Message, observed: bool | None) -> bool:
+    def covers(self, message: Message, observed: bool | None, until: datetime | None) -> bool:
         """Return True if the observations cover a message.
 
-        ``observed``: The mark of observation in the message: True, False, or None without one.
+        Args:
+            observed: The mark of observation in the message: True, False, or None without one.
+            until: Time up to which the message's thread was observed, if known.
         """
         if observed is not None or message.id in self._observed:
             return observed is not False
-        said, until = message.created_at, self._until
+        until, said = until or self._until, message.created_at
         return said is not None and until is not None and said <= until
 
     def log(self, resource_id: str, sources: Sequence[Source]) -> ObservationLog:
@@ -338,7 +362,7 @@ class _Diary:
         )
         return ObservationLog(
             key=self._key,
-            scope="thread",
+            scope="thread" if self._key.startswith("thread:") else "resource",
             resource_id=resource_id,
             generation=int(self._row["generationCount"]),
             entries=(entry,),
