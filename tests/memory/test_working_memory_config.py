@@ -28,7 +28,9 @@ class Names(RootModel[list[str]]):
         ({"template": "  \n"}, "template is empty"),
         ({"template": 3}, "working_memory.template must be a Markdown text, not 3"),
         ({"scope": "user"}, "scope"),
+        ({"kept_by": "me"}, "kept_by"),
         ({"read_only": "yes"}, "read_only"),
+        ({"read_only": True, "kept_by": "observer"}, "contradicts"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, Any], why: str) -> None:

@@ -33,6 +33,7 @@ from diarist.memory.threads import Threads
 from diarist.memory.titles import TitleConfig, Titles
 from diarist.memory.turn import NamedModel, Turn
 from diarist.memory.working.config import WorkingMemoryConfig
+from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.memory.working_memory import Working
 from diarist.messages import Json
@@ -129,7 +130,7 @@ class Memory:
         if read_only and (generate_title is not False or queue is not None):
             raise ConfigError("read_only contradicts generate_title and queue, which write to memory")
         if read_only and working is not None:
-            working = replace(working, read_only=True)
+            working = replace(working, read_only=True, kept_by="actor")
         if self.config is not None and last_messages is not None:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which shows all messages that it has "
@@ -155,11 +156,15 @@ class Memory:
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
+        working_updates = None
+        if working is not None and working.kept_by == "observer":
+            _check_observer(working, self.config)
+            working_updates = ObserverUpdates(self.storage, working)
         self._role_models: RoleModels | None = None
         if self.config is not None:
             from diarist.memory.observational.roles.role_models import RoleModels
 
-            self._role_models = RoleModels(self.config, self.counter)
+            self._role_models = RoleModels(self.config, self.counter, working_updates=working_updates)
             self._role_models.check()
         self.semantic = semantic_index(self.storage, recall, vector, embedder)
         self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self.counter, self._background)
@@ -304,7 +309,7 @@ class Memory:
         if config is None:
             return ()
         if read_only:
-            config = replace(config, read_only=True)
+            config = replace(config, read_only=True, kept_by="actor")
         return (WorkingMemoryProcessor(self.storage, config, counter=self.counter),)
 
     def _recall_processors(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
@@ -632,3 +637,16 @@ def _chosen(option: str, value: bool | _Config, kind: type[_Config]) -> _Config 
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise ConfigError(f"{option} is True, False or {article} {kind.__name__}, not {value!r}")
     return value if getattr(value, "enabled", True) else None
+
+
+def _check_observer(working: WorkingMemoryConfig, diary: ObservationalMemoryConfig | None) -> None:
+    """Raise ConfigError if the Observer cannot keep this working memory."""
+    if diary is None:
+        raise ConfigError("working_memory.kept_by='observer' needs an Observer; pass observational_memory=True")
+    if diary.observer_model == "extractive":
+        raise ConfigError("working_memory.kept_by='observer' needs a model: the extractive Observer writes notes only")
+    if working.scope == "thread" and diary.scope == "resource":
+        raise ConfigError(
+            "working_memory.kept_by='observer' with scope='thread' needs observational memory of that scope: in "
+            "resource scope the Observer reads several threads at once"
+        )

@@ -28,11 +28,11 @@ class WorkingMemory(WorkingMemoryProcessor):
 
     Args:
         storage: The storage of the run's messages.
-        config: As for ``Memory``.
+        config: As for ``Memory``; the Observer cannot keep this working memory.
         token_counter: Default: o200k_base.
 
     Raises:
-        ConfigError: An option is invalid, or ``config`` has ``enabled=False``.
+        ConfigError: An option is invalid, or ``config`` has ``kept_by="observer"`` or ``enabled=False``.
     """
 
     def __init__(
@@ -42,6 +42,8 @@ class WorkingMemory(WorkingMemoryProcessor):
         instance("WorkingMemory", "config", config, WorkingMemoryConfig)
         if not config.enabled:
             raise ConfigError("config has enabled=False: leave WorkingMemory out of the agent's processors instead")
+        if config.kept_by == "observer":
+            raise ConfigError("kept_by='observer' needs Memory(working_memory=..., observational_memory=...)")
         super().__init__(checked_storage(storage), config, counter=token_counter or default_counter())
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from diarist.memory.observational.prompt.threads import name_thread, thread_labe
 from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
 from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError, ThreadDiary
 from diarist.memory.rows import seq_of
+from diarist.memory.working.observer_updates import store_update
 from diarist.memory.working.shapes import without_updates
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Observation, ObservationLog, PendingReflection, Source
@@ -55,6 +56,7 @@ async def observe(
         noted = _noted(batch, observed.unnoted)
         made = _observation(diary, cycle, noted, observed)
         saved, entry = await _save_observation(diary, made, noted, log, observed.refused)
+        await store_update(diary.storage, observed.working_memory, entry.run_id)
         partial = len(noted.rows) < len(batch.rows)
         return CycleResult(saved, entry, observed.shortfall, partial=partial, refused=observed.refused)
 

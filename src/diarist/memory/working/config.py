@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from diarist.exceptions import ConfigError
 from diarist.memory.working.prompts import load_prompt
@@ -15,7 +15,7 @@ DEFAULT_TEMPLATE = load_prompt("template")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingMemoryConfig:
-    """Content and scope of working memory, which the agent's model updates with the tool ``update_working_memory``.
+    """Content, scope and writer of working memory.
 
     Attributes:
         enabled: False disables working memory.
@@ -27,6 +27,8 @@ class WorkingMemoryConfig:
             required ones.
         read_only: True: the model sees it and cannot change it. A function of the call's ``request_context`` decides
             per call.
+        kept_by: ``actor``: the agent's own model updates it with the tool ``update_working_memory``; ``observer``: the
+            Observer of observational memory updates it together with its notes.
 
     Raises:
         ConfigError: Names the invalid option.
@@ -37,10 +39,13 @@ class WorkingMemoryConfig:
     template: str | None = None
     schema: type[Any] | Mapping[str, Any] | None = None
     read_only: bool | Callable[[dict[str, Any]], bool] = False
+    kept_by: Literal["actor", "observer"] = "actor"
 
     def __post_init__(self) -> None:
         if self.scope not in ("thread", "resource"):
             raise ConfigError(f"working_memory.scope must be 'thread' or 'resource', not {self.scope!r}")
+        if self.kept_by not in ("actor", "observer"):
+            raise ConfigError(f"working_memory.kept_by must be 'actor' or 'observer', not {self.kept_by!r}")
         if self.template is not None and self.schema is not None:
             raise ConfigError("set either working_memory.template or working_memory.schema, not both")
         if not isinstance(cast(Any, self.template), str | None):
@@ -49,6 +54,8 @@ class WorkingMemoryConfig:
             raise ConfigError("working_memory.template is empty; leave it out for the default, or set a schema")
         if not isinstance(cast(Any, self.read_only), bool) and not callable(self.read_only):
             raise ConfigError(f"working_memory.read_only must be a bool or a function, not {self.read_only!r}")
+        if self.read_only is True and self.kept_by == "observer":
+            raise ConfigError("working_memory.read_only contradicts kept_by='observer', which would never write it")
 
     def is_read_only(self, request_context: dict[str, Any]) -> bool:
         """Return True if a call with this ``request_context`` must not change the working memory."""

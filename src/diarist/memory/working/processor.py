@@ -77,7 +77,7 @@ class WorkingMemoryProcessor(Processor[Any]):
     @property
     def offered(self) -> list[ToolDefinition]:
         """The tool that the model gets, unless ``read_only`` of a call says otherwise."""
-        return [self._tool.definition] if self._config.read_only is not True else []
+        return [self._tool.definition] if self._config.kept_by == "actor" and self._config.read_only is not True else []
 
     def create_state(self) -> WorkingMemoryState:
         return WorkingMemoryState()
@@ -87,7 +87,7 @@ class WorkingMemoryProcessor(Processor[Any]):
         context, state = args.context, args.state
         if context.thread_id is None or context.resource_id is None:
             return
-        state.keeps = not self._config.is_read_only(context.request_context)
+        state.keeps = self._config.kept_by == "actor" and not self._config.is_read_only(context.request_context)
         context.on_end(lambda outcome: self._before_end(context, state, outcome), first=True)
 
     async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
@@ -139,7 +139,7 @@ class WorkingMemoryProcessor(Processor[Any]):
     async def system_block(self, thread_id: str, resource_id: str, messages: Sequence[Message]) -> str:
         """Return the system text of a prompt with these messages. Changes nothing. Raises StorageError."""
         key = self._store.key(thread_id, resource_id)
-        keeps = not self._config.is_read_only({})
+        keeps = self._config.kept_by == "actor" and not self._config.is_read_only({})
         return system_text(records(messages, key), (await self._store.peek(key)).text, self._shape, keeps=keeps)
 
     def _system_text(self, messages: MessageList, state: WorkingMemoryState) -> str:
@@ -191,14 +191,14 @@ class WorkingMemoryProcessor(Processor[Any]):
             state.updates = [(said, update) for said, update in state.updates if said in context.finished]
         if outcome != "discarded":
             await self._write(context, state)
-        elif state.written:
+        elif state.written or self._config.kept_by == "observer":
             try:
                 await self._store.update(state.key, lambda memory: drop(memory, context.run_id))
             except StorageError as error:
                 logger.warning("the next reader of %s drops the updates of this run: %s", state.key, error)
 
     async def _after_end(self, state: WorkingMemoryState) -> None:
-        if state.written:
+        if state.written or self._config.kept_by == "observer":
             try:
                 await self._store.read(state.key)
             except StorageError as error:

@@ -191,6 +191,11 @@ def _bones(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def kin(text: str) -> set[str]:
+    """Return the headings and labels of a text, and its lines without a label, in lower case."""
+    return {line.partition(":")[0] for line in _bones(text).splitlines()}
+
+
 def _partial(schema: Any) -> Any:
     """Return the schema of an update: no field is required, and null, which removes a field, is always valid."""
     if not isinstance(schema, Mapping):

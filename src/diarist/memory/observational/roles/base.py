@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from diarist.chunks import Usage
 from diarist.exceptions import DiaristError
 from diarist.messages import Message
 from diarist.storage.records import Observation
+
+if TYPE_CHECKING:
+    from diarist.memory.working.observer_updates import ObserverUpdate
 
 
 class RoleError(DiaristError):
@@ -58,12 +61,14 @@ class Observed(RoleAnswer):
             raw, and so do later messages of their thread.
         refused: The class of the error with which the model refused the messages, so that the text only says this;
             empty if they are noted.
+        working_memory: The update of working memory, if the Observer keeps it.
     """
 
     thread_title: str | None = None
     citations: tuple[tuple[str, ...], ...] = ()
     unnoted: tuple[str, ...] = ()
     refused: str = ""
+    working_memory: ObserverUpdate | None = None
 
 
 class ObserverRole(Protocol):

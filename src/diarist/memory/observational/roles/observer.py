@@ -49,6 +49,8 @@ from diarist.memory.observational.roles.transcript import (
     numbered_files,
     render_transcript,
 )
+from diarist.memory.working.observer_updates import ObserverUpdate, ObserverUpdates, take_section
+from diarist.memory.working.rendering import element
 from diarist.messages import Message, TextPart
 from diarist.models.base import ModelSettings
 from diarist.storage.records import Observation
@@ -73,6 +75,7 @@ class ModelObserver:
             limit or the files, the call is repeated without them, with a warning.
         config: Its ``observation`` has the options; the defaults if None.
         counter: Counts tokens; o200k_base by default.
+        working_updates: Set if the Observer also updates working memory.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ModelObserver:
         config: ObservationalMemoryConfig | None = None,
         *,
         counter: TokenCounter | None = None,
+        working_updates: ObserverUpdates | None = None,
     ) -> None:
         self._config = config = config or ObservationalMemoryConfig()
         self._options = options = config.observation
@@ -88,7 +92,9 @@ class ModelObserver:
         self._counter = counter or default_counter()
         self._names_threads = config.scope == "resource"
         asked = [load_prompt("observer_title")] if options.thread_title else []
+        asked += [working_updates.instructions] if working_updates else []
         self._instructions = compose_instructions("observer", options.instruction, config.language, *asked)
+        self._working_updates = working_updates
         self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
         # After refusals, until the refused message is found: the id of the first message, and how many to send from it.
         self._searched = ("", inf)
@@ -218,13 +224,14 @@ class ModelObserver:
         )
         if not transcript:
             return None
+        working_update = await self._working_updates.open(portion) if self._working_updates else None
         said = read_transcript(transcript)
-        prompt = self._prompt(transcript, said, earlier, portion)
+        prompt = self._prompt(transcript, said, earlier, portion, working_update)
 
         async def ask(prompt: RolePrompt, wish: str = "") -> _Answer:
             wished = replace(prompt, data=f"{prompt.data}\n\n{wish}") if wish else prompt
             reply = await self._caller.ask(wished, spent)
-            return _answer_of(reply, transcript, said, portion, short=copied)
+            return _answer_of(reply, transcript, said, portion, working_update, short=copied)
 
         answer = await ask(prompt)
         if answer.reply.looping:
@@ -232,7 +239,7 @@ class ModelObserver:
         noted = [entry.text for entry in earlier]
         if noted and answer.text and not without_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
-            prompt = self._prompt(transcript, said, (), portion)
+            prompt = self._prompt(transcript, said, (), portion, working_update)
             answer = await ask(prompt)
         if answer.fault in ("cut", "copy"):
             self._reach = max(1, len(portion) // 2)  # set now, since a timeout may end this call
@@ -240,12 +247,12 @@ class ModelObserver:
             words = _words_to_write(self._estimate(transcript))
             second = await ask(prompt, load_prompt("observer_copied").format(words=words))
             return answer if second.fault else second
-        if answer.fault == "cut" and is_unit(portion) and not answer.reply.looping:
+        if answer.half_section or (answer.fault == "cut" and is_unit(portion) and not answer.reply.looping):
             room = room_after(self._counter.count(answer.reply.text))
             if room < inf:
                 wish = load_prompt("observer_cut").format(tokens=f"{room:,.0f}", words=f"{room * 2 / 3:,.0f}")
                 second = await ask(prompt, wish)
-                return max(second, answer, key=lambda each: (not each.fault, len(each.text)))
+                return max(second, answer, key=lambda each: (not each.fault, not each.half_section, len(each.text)))
         return answer
 
     async def _without_model(
@@ -264,10 +271,12 @@ class ModelObserver:
         said: Mapping[int, str],
         earlier: Sequence[Observation],
         messages: Sequence[Message],
+        working_update: ObserverUpdate | None,
     ) -> RolePrompt:
         texts = [entry.text for entry in earlier]
         notes = select_notes(texts, transcript, self._options.previous_observer_tokens, self._counter.count)
         parts = [f"<earlier-notes>\n{escape_tags(notes)}\n</earlier-notes>"] if notes else []
+        parts += [element(working_update.text)] if working_update else []
         parts.append(f"<transcript>\n{transcript}\n</transcript>")
         threads = _threads_of(messages)
         if self._names_threads or len(threads) > 1:
@@ -278,7 +287,7 @@ class ModelObserver:
             request.append("Last comes <thread-title>.")
             if title := self._title_so_far(messages, earlier):
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
-        parts.append(" ".join(request))
+        parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = () if self._options.observe_attachments is False else numbered_files(messages)
         source = "\n".join(said.values())
         return RolePrompt(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
@@ -314,6 +323,8 @@ class _Answer(NamedTuple):
         fault: Why the notes are unusable: there are none (``empty``), they break off at an unknown place (``cut``),
             or they copy the messages (``copy``).
         may_shrink: Half of the messages is still long enough to detect a copy.
+        working_update: Working memory with the answer's update.
+        half_section: The answer was cut off inside the working memory section.
     """
 
     reply: ModelReply
@@ -323,6 +334,8 @@ class _Answer(NamedTuple):
     done: int
     fault: Literal["", "empty", "cut", "copy"] = ""
     may_shrink: bool = True
+    working_update: ObserverUpdate | None = None
+    half_section: bool = False
     warning: str = ""
 
 
@@ -331,6 +344,7 @@ def _answer_of(
     transcript: str,
     messages: Mapping[int, str],
     portion: Sequence[Message],
+    working_update: ObserverUpdate | None,
     *,
     short: bool,
 ) -> _Answer:
@@ -340,7 +354,11 @@ def _answer_of(
         messages: As returned by ``read_transcript``.
         short: As for ``is_copy``.
     """
-    text, warning = reply.text, ""
+    text, section = take_section(reply.text) if working_update else (reply.text, None)
+    half_section = reply.cut and section is not None  # half a section would replace all of working memory
+    if working_update:
+        working_update = replace(working_update, section=None if reply.looping or reply.cut else section)
+    warning = ""
     if reply.looping:
         kept = deduplicate(text.rpartition("\n")[0] if reply.cut else text) + "\n"
         warning = f"the model repeated itself; {len(kept):,} of {len(text):,} characters are kept"
@@ -353,6 +371,7 @@ def _answer_of(
         if len(headings) == 1:  # else the notes get the date of older ones
             dated = f"{headings.pop()}\n{bare}"
     answer = _Answer(reply, notes, dated, cited, len(portion), warning=warning)
+    answer = answer._replace(working_update=working_update, half_section=half_section)
     if not bare:
         return answer._replace(fault="cut" if reply.cut else "empty")
     if reply.copied:
@@ -426,6 +445,7 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Se
         suggested_response=_bare(notes.suggested_response, len(portion)),
         thread_title=_bare(notes.thread_title, len(portion)),
         citations=cite(text, answer.cited, ids) if answer.cited else (),
+        working_memory=answer.working_update,
         usage=spent.usage,
         model=reply.model,
         calls=spent.calls,

@@ -14,6 +14,7 @@ from diarist.memory.observational.roles.calling import RoleModel
 from diarist.memory.observational.roles.hooks import HookedObserver, HookedReflector, MemoryHooks
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.memory.observational.roles.reflector import ModelReflector
+from diarist.memory.working.observer_updates import ObserverUpdates
 from diarist.models.base import Model
 from diarist.models.fallbacks import ModelEntry, entries_of
 from diarist.models.providers import key_name
@@ -33,8 +34,10 @@ logger = logging.getLogger("diarist")
 class RoleModels:
     """Resolves the models that a configuration names, each once, and closes them."""
 
-    def __init__(self, config: ObservationalMemoryConfig, counter: TokenCounter) -> None:
-        self._config, self._counter = config, counter
+    def __init__(
+        self, config: ObservationalMemoryConfig, counter: TokenCounter, working_updates: ObserverUpdates | None = None
+    ) -> None:
+        self._config, self._counter, self._working_updates = config, counter, working_updates
         self._resolved: dict[str, Model] = {}
 
     def roles(self, actor: Model | None) -> tuple[ObserverRole, ReflectorRole]:
@@ -57,7 +60,9 @@ class RoleModels:
 
             observer = ExtractiveObserver(config)
         else:
-            observer = ModelObserver(observer_model, config, counter=self._counter)
+            observer = ModelObserver(
+                observer_model, config, counter=self._counter, working_updates=self._working_updates
+            )
         if reflector_model is None:
             from diarist.memory.observational.roles.extractive import ExtractiveReflector
 
