@@ -131,7 +131,7 @@ class Threads:
     ) -> Thread:
         """Copy the active branch of a thread, or some of its messages, into a new thread of the same resource.
 
-        Messages keep their ids and everything else. Diary entries are copied if they were made from copied messages
+        Messages get new ids, and keep everything else. Diary entries are copied if they were made from copied messages
         only. In place of a reflection that was also made from other messages, the entries that it replaced are copied,
         by the same rule. With ``scope="resource"`` the copied messages are raw, and are observed when they are due. The
         thread's own working memory is copied. Memory notes sent with messages are copied if all messages are; otherwise
