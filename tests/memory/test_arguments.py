@@ -109,6 +109,8 @@ CALLS: list[tuple[str, Call]] = [
     ("limit", lambda m: m.diary.events(thread="t", limit=ODD)),
     ("limit", lambda m: m.diary.events(thread="t", limit=HUGE)),
     ("limit", lambda m: m.diary.sources("e", thread="t", limit=ODD)),
+    ("date", lambda m: m.diary.as_of("2026-01-01", thread="t")),  # pyright: ignore
+    ("date", lambda m: m.diary.as_of(None, thread="t")),  # pyright: ignore
     ("text", lambda m: m.diary.edit("e", NOTHING, thread="t")),
     ("text", lambda m: m.diary.edit("e", 5, thread="t")),  # pyright: ignore
     ("guidance", lambda m: m.diary.reflect(thread="t", guidance=5)),  # pyright: ignore

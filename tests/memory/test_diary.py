@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,37 @@ async def test_history_has_the_earlier_generations(memory: Memory) -> None:
     assert [entry.kind for entry in second.entries] == ["reflection", "observation"]
 
 
+async def test_the_diary_as_of_a_moment(memory: Memory) -> None:
+    before = datetime.now(UTC)
+    await told(memory, [1, 2])
+    one = (await memory.diary.get(thread="t")).entries[-1]
+    await told(memory, [3, 4])
+    two = (await memory.diary.get(thread="t")).entries[-1]
+    reflected = (await memory.diary.reflect(thread="t", guidance="keep all")).entries[0]
+    await told(memory, [5, 6])
+    three = (await memory.diary.get(thread="t")).entries[-1]
+    moments = {before: [], one.observed_at: [one], two.observed_at: [one, two], reflected.observed_at: [reflected]}
+    moments[three.observed_at] = [reflected, three]
+    for moment, entries in moments.items():
+        log = await memory.diary.as_of(moment, thread="t")
+        assert list(log.entries) == entries
+        assert log.generation == (reflected in entries)
+        assert log.current_task == (entries[-1].current_task if entries else None)
+    today = datetime.now(UTC).date()
+    assert (await memory.diary.as_of(today + timedelta(days=1), thread="t")).entries == (reflected, three)
+    assert (await memory.diary.as_of(today - timedelta(days=2), thread="t")).entries == ()
+    assert (await memory.diary.as_of(date.max, thread="t")).entries == (reflected, three)
+    with pytest.raises(InputError, match="time zone"):
+        await memory.diary.as_of(datetime(2026, 1, 1), thread="t")
+
+
 async def test_another_resources_diary_is_refused(memory: Memory) -> None:
     await told(memory, [1, 2])
     entry = (await memory.diary.get(thread="t")).entries[0]
     for call in (
         memory.diary.get(thread="t", resource="grace"),
         memory.diary.history(thread="t", resource="grace"),
+        memory.diary.as_of(datetime.now(UTC), thread="t", resource="grace"),
         memory.diary.sources(entry.id, thread="t", resource="grace"),
         memory.diary.edit(entry.id, "mine", thread="t", resource="grace"),
         memory.diary.delete(entry.id, thread="t", resource="grace"),

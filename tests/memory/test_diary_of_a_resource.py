@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ ENTRY = "obs_any"
 CALLS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(["get", "observe", "history", "usage", "reflect", "overrides", "set_overrides"], ()),
     **dict.fromkeys(["clear", "events", "watch"], ()),
+    "as_of": (datetime.now(UTC),),
     "sources": (ENTRY,),
     "edit": (ENTRY, "other words"),
     "delete": (ENTRY,),
@@ -63,12 +65,15 @@ async def test_a_diary_call_needs_a_thread_or_resource(memory: Memory, name: str
 
 
 async def test_it_is_read_by_the_resource(memory: Memory) -> None:
+    before = datetime.now(UTC)
     first, second = (await memory.diary.get(resource="ada")).entries
     log = await memory.diary.reflect(resource="ada", guidance="keep all")
     assert word(1) in log.text
     assert word(3) in log.text
     (past,) = await memory.diary.history(resource="ada")
     assert past.entries == (first, second)
+    assert (await memory.diary.as_of(before, resource="ada")).entries == (first, second)
+    assert (await memory.diary.as_of(datetime.now(UTC), resource="ada")).entries == log.entries
     spent = await memory.diary.usage(resource="ada")
     assert (spent.observations, spent.reflections) == (2, 1)
     assert spent == await memory.diary.usage(thread="home")

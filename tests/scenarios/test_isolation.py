@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -223,6 +223,7 @@ def searching(name: str, **options: Any) -> Call:
 
 
 CALLS: dict[str, Call] = {
+    "diary.as_of": on_thread("diary.as_of", date(2026, 3, 2)),
     "context": on_thread("context"),
     "diary.clear": on_thread("diary.clear"),
     "threads.clone": _clone,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
+from zoneinfo import ZoneInfo
 
 from diarist.checks import check_limit
 from diarist.chunks import DataChunk
@@ -15,7 +17,7 @@ from diarist.memory.forgetting import Forgetting
 from diarist.memory.observational.config import apply_overrides
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
-from diarist.memory.observational.log.history import DiaryUsage, find_entry, usage_of
+from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
 from diarist.memory.observational.log.removal import cut_notes
 from diarist.memory.rows import seq_of, threads_of
 from diarist.messages import Json, Message
@@ -91,6 +93,28 @@ class Diary:
         Raises NotFoundError, InputError.
         """
         return usage_of(await self._generations(thread, resource))
+
+    async def as_of(
+        self, date: datetime.date | datetime.datetime, *, thread: str | None = None, resource: str | None = None
+    ) -> ObservationLog:
+        """Return the diary at a past time, reconstructed from its generations and ``observed_at``.
+
+        The set of entries is exact, and so is the generation if its reflection took effect at once. The rest is
+        approximate, since it is not recorded: the ``state`` of an entry is that at the end of the generation; a
+        buffered reflection counts from the time it was made; an edited entry may have its later text; entries deleted
+        since are missing.
+
+        Args:
+            date: An aware datetime; or a date, meaning the end of that day in the configured time zone.
+
+        Raises NotFoundError, InputError.
+        """
+        if not isinstance(cast(Any, date), datetime.date) or (isinstance(date, datetime.datetime) and not date.tzinfo):
+            raise InputError(f"date must be a datetime with a time zone, or a date, not {date!r}")
+        if not isinstance(date, datetime.datetime):
+            zone = ZoneInfo(self._config.timezone) if self._config is not None else datetime.UTC
+            date = datetime.datetime.combine(date, datetime.time.max, zone)
+        return visible_log(log_as_of(await self._generations(thread, resource), date), None, thread or "")
 
     async def sources(
         self,

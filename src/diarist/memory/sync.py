@@ -55,6 +55,7 @@ class SyncDiary:
         self.get = blocking(diary.get)
         self.history = blocking(diary.history)
         self.usage = blocking(diary.usage)
+        self.as_of = blocking(diary.as_of)
         self.sources = blocking(diary.sources)
         self.search = blocking(diary.search)
         self.edit = blocking(diary.edit)

@@ -1,12 +1,15 @@
-"""Queries over all generations of a log: one entry by id, and the token usage. Pure."""
+"""Queries over all generations of a log: its entries at a given time, one entry by id, and the token usage. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import pairwise
 
 from diarist.chunks import Usage
-from diarist.storage.records import Observation, ObservationLog
+from diarist.memory.observational.log.transitions import derive_hints
+from diarist.storage.records import Failures, Observation, ObservationLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,34 @@ class DiaryUsage:
     @property
     def total(self) -> Usage:
         return self.observer + self.reflector
+
+
+def log_as_of(generations: Sequence[ObservationLog], moment: datetime) -> ObservationLog:
+    """Return the log as of ``moment``: the generation in force then, with the entries noted by then.
+
+    Args:
+        generations: All generations of the log, oldest first, the current one last.
+    """
+    log = generations[0]
+    for before, after in pairwise(generations):
+        # A generation begins when its reflection was made; if that is gone, when the last entry before it was made.
+        known = {entry.id for entry in before.entries}
+        new = [entry for entry in after.entries if entry.kind == "reflection" and entry.id not in known]
+        begun = max((entry.observed_at for entry in new or before.entries), default=moment)
+        if begun > moment:
+            break
+        log = after
+    entries = tuple(entry for entry in log.entries if entry.observed_at <= moment)
+    return replace(
+        log,
+        entries=entries,
+        hints=derive_hints(entries),
+        tombstones=(),
+        reflection=None,
+        observer_failures=Failures(),
+        reflector_failures=Failures(),
+        suppressed=(),
+    )
 
 
 def find_entry(generations: Sequence[ObservationLog], observation_id: str) -> Observation | None:
