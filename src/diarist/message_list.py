@@ -88,14 +88,18 @@ class MessageList:
     longer sent, but still belongs to the run's input or response.
 
     Attributes:
-        dropped: Ids of remembered messages that a processor removed after a provider refused them; memory does not show
-            them again in this run.
+        repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
+            them again.
+        dropped: Ids of remembered messages that such a repair removed; memory does not load them again.
+        obsolete: Dropped ids that memory deletes, since a model has answered without them.
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
         self._arrange([], {})
         self._hidden: set[str] = set()
+        self.repaired: set[str] = set()
         self.dropped: set[str] = set()
+        self.obsolete: set[str] = set()
         self._system: list[SystemMessage] = [SystemMessage(text) for text in instructions if text]
 
     # -- views
@@ -235,14 +239,6 @@ class MessageList:
             self.recall(window)
         self._window = window
         self._hidden = {m.id for m in self.of("input", "response") if m.seq is not None and m.id not in shown}
-
-    def copy_remembered(self) -> None:
-        """Put copies into the places of the remembered messages, so that edits stay in this run."""
-        remembered = {message.id for message in self.remembered}
-        self._arrange(
-            [copy_message(message) if message.id in remembered else message for message in self._messages],
-            self._origins,
-        )
 
     def add_system(self, text: str, *, tag: str | None = None) -> None:
         if text:

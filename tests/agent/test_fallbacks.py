@@ -22,10 +22,12 @@ from diarist.exceptions import (
     ModelTimeoutError,
     RateLimitError,
 )
+from diarist.messages import TextPart
 from diarist.models.fallbacks import ModelEntry
 from diarist.storage import SQLiteStorage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect, reasons, run_both, streamed_text, types
+from tests.scenarios.kit import observational
 
 
 @pytest.fixture
@@ -300,6 +302,55 @@ async def test_no_handler_is_asked_after_a_repair() -> None:
     second.id = "second"
     await Agent(model=ScriptedModel(RuntimeError("x"), "ok"), error_processors=[first, second]).generate("hi")
     assert (first.counts, second.counts) == ([0], [])
+
+
+@pytest.mark.parametrize("kind", ["messages", "observational"])
+async def test_a_thread_pays_for_a_refusal_once(tmp_path: Path, kind: str) -> None:
+    """What a repair changes in stored messages is stored with the run."""
+
+    class Repair(Processor[Any]):
+        def process_api_error(self, args: Any) -> Any:
+            for message in args.messages:
+                for part in message.parts:
+                    if isinstance(part, TextPart):
+                        part.text = part.text.replace("poison", "cure")
+            return {"retry": True}
+
+    def answer(request: Any) -> Any:
+        return BadRequestError("poison", status=400) if "poison" in request.text else "ok"
+
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    memory = Memory(storage=storage) if kind == "messages" else observational(storage, message_tokens=10_000)
+    await memory.messages.save([Message.user("poison"), Message.assistant("fine")], thread="t")
+    model = ScriptedModel(answer)
+    agent = Agent(model=model, memory=memory, error_processors=[Repair()])
+    before = await storage.list_messages("t")
+    await agent.generate("hello", thread="t")
+    assert len(model.requests) == 2
+    await agent.generate("again", thread="t")
+    assert len(model.requests) == 3
+    rows = await storage.list_messages("t")
+    assert [row.text for row in rows] == ["cure", "fine", "hello", "ok", "again", "ok"]
+    assert [(row.seq, row.run_id) for row in rows[:2]] == [(row.seq, row.run_id) for row in before]
+    await storage.close()
+
+
+async def test_a_repair_of_a_run_that_is_blocked_is_not_stored(tmp_path: Path) -> None:
+    class Repair(Processor[Any]):
+        def process_api_error(self, args: Any) -> Any:
+            args.messages[0].parts[0].text = "changed"
+            return {"retry": True}
+
+        def process_output_result(self, args: Any) -> None:
+            args.abort("no")
+
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    memory = Memory(storage=storage)
+    await memory.messages.save([Message.user("as it was")], thread="t")
+    agent = Agent(model=ScriptedModel(RuntimeError("x"), "ok"), memory=memory, processors=[Repair()])
+    await agent.generate("hello", thread="t")
+    assert [row.text for row in await storage.list_messages("t")] == ["as it was"]
+    await storage.close()
 
 
 async def test_a_block_in_process_api_error() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from diarist.exceptions import (
     ThreadBusyError,
 )
 from diarist.memory import run_lifecycle
-from diarist.processors import ProcessOutputResultArgs
-from diarist.storage import SQLiteStorage, Storage
+from diarist.messages import TextPart
+from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.scenarios.kit import (
     Recount,
@@ -461,13 +463,57 @@ async def test_cancelled_while_the_run_is_looked_for() -> None:
 
 
 async def test_a_lost_reply_to_an_end_without_messages_is_no_failure() -> None:
-    memory = Memory(storage=Losing("finish_run"), thread_wait=0)
-    agent = Agent(model=ScriptedModel(BadRequestError("no", status=400), "fine"), memory=memory)
-    with pytest.raises(BadRequestError) as raised:
-        await agent.generate("go", thread="t")
-    assert not hasattr(raised.value, "__notes__")
-    assert (await agent.generate("next", thread="t")).text == "fine"
-    assert await texts(memory) == ["go", "next", "fine"]
+    class Repair(Processor[Any]):
+        def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+            args.message_list.remove([message.id for message in args.messages if message.text == "poison"])
+            return {"retry": True}
+
+    storage = Losing("nothing yet")
+    memory = Memory(storage=storage)
+    await memory.messages.save([Message.user("poison")], thread="t")
+    storage.of = "finish_run"
+    storage.calls.clear()
+    agent = Agent(model=ScriptedModel(BadRequestError("no", status=400), "fine"), memory=memory, processors=[Repair()])
+    assert (await agent.generate("go", thread="t")).text == "fine"
+    assert await texts(memory) == ["go", "fine"]
+
+
+async def test_a_repair_that_no_storage_takes_costs_no_answer(storage: Storage) -> None:
+    class Sweeten(Processor[Any]):
+        def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+            args.messages[0].created_at = datetime(2026, 1, 1)  # without a time zone
+            return {"retry": True}
+
+    memory = Memory(storage=storage)
+    model = ScriptedModel("ok", BadRequestError("no", status=400), "the answer")
+    agent = Agent(model=model, memory=memory, processors=[Sweeten()], output_processors=[Guard()])
+    await agent.generate("poison", thread="t")
+    assert (await agent.generate("go", thread="t")).text == "the answer"
+    assert await texts(memory) == ["poison", "ok", "go", "the answer"]
+
+
+async def test_a_repair_that_cannot_be_stored_costs_no_answer() -> None:
+    """Of what was repaired, one message is forgotten while the run goes on; the other one is stored."""
+
+    class Sweeten(Processor[Any]):
+        def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
+            for message in args.messages:
+                message.parts = [TextPart(text=message.text.replace("poison", "honey"))]
+            return {"retry": True}
+
+    memory = Memory(storage=InMemoryStorage())
+
+    async def forget() -> str:
+        """Forget."""
+        await memory.forget(message_ids=[row.id for row in await memory.messages.list(thread="t")][:1], thread="t")
+        return "forgotten"
+
+    model = ScriptedModel("ok", "ok", BadRequestError("no", status=400), ToolCall("forget"), "the answer")
+    agent = Agent(model=model, memory=memory, processors=[Sweeten()], tools=[forget])
+    await agent.generate("poison", thread="t")
+    await agent.generate("more poison", thread="t")
+    assert (await agent.generate("go", thread="t")).text == "the answer"
+    assert await texts(memory) == ["ok", "more honey", "ok", "go", "", "the answer"]
 
 
 @both

@@ -60,7 +60,7 @@ class ModelRetry:
         raise failed.error from failed.error.__cause__
 
     async def _repair(self, failed: CallFailed, steps: list[StepResult]) -> float | None:
-        """Call ``process_api_error``. What it changes in remembered messages holds for this run, and is not stored."""
+        """Call ``process_api_error``, and mark the remembered messages that it changed, so that memory stores them."""
         if not self._pipeline.has(OnError.hook) or self._repairs >= MAX_REPAIRS:
             return None
         error = failed.error
@@ -69,8 +69,7 @@ class ModelRetry:
             error.__cause__ = failed.error
         messages = self._messages
         call = OnError(messages=messages, error=error, model=failed.model, steps=steps, retry_count=self._repairs)
-        messages.copy_remembered()
-        before = {message.id for message in messages.remembered}
+        before = {message.id: message.to_dict() for message in messages.remembered}
         try:
             await self._pipeline.ask(call)
         except ProcessorError as broken:
@@ -81,5 +80,10 @@ class ModelRetry:
         if not call.retry:
             return None
         self._repairs += 1
-        messages.dropped |= before - {message.id for message in messages.all}
+        present = {message.id: message for message in messages.all}
+        for message_id, content in before.items():
+            if message_id not in present:
+                messages.dropped.add(message_id)
+            elif present[message_id].to_dict() != content:
+                messages.repaired.add(message_id)
         return call.delay

@@ -19,7 +19,7 @@ from diarist.chunks import DataChunk
 from diarist.concurrency import shield_until_done
 from diarist.counting import count_messages
 from diarist.encoding import dumps
-from diarist.exceptions import RunLostError
+from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.branches import Branches, unstored
 from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
@@ -61,6 +61,7 @@ class RunRecorder:
         hidden_after: If the client went back in the conversation and this run writes nothing: ``seq`` of the last row
             to show.
         pinned: Ids of stored messages that the caller sent again as this run's question.
+        kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
         events: Events to store with the run's next messages; dropped if the run is discarded.
     """
 
@@ -80,6 +81,7 @@ class RunRecorder:
         self._branches = Branches(storage, counter, embedding)
         self.hidden_after: int | None = None
         self.pinned: set[str] = set()
+        self.kept: set[str] = set()
         self.events: list[NewEvent] = []
         self._saved: dict[str, tuple[Message, int]] = {}  # the run's rows by id, each with the hash of what is stored
         self._repeated: list[Message] = []  # the questions to ask again, if the input had nothing new
@@ -207,6 +209,27 @@ class RunRecorder:
         groups = groupby(new, key=lambda message: messages.origin_of(message.id))
         return [(cast(MessageSource, source), list(together)) for source, together in groups]
 
+    async def _repair(self, messages: MessageList) -> None:
+        """Store repairs of earlier rows, which processors made after the provider refused the conversation.
+
+        The next run then does not fail for the same reason. Rows are deleted only after a model has answered without
+        them, which proves that the repair works. If storing fails, the next run repeats the repair.
+        """
+        thread_id = self._run.thread_id
+        repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
+        try:
+            if repaired:
+                there = await self._storage.existing_ids(thread_id, [row.id for row in repaired])
+                repaired = [row for row in repaired if row.id in there]  # the others were deleted
+                await count_messages(repaired, self._counter)
+                await self._storage.rewrite_messages(self._run, repaired)
+            if gone := messages.obsolete - self.kept:
+                await self._storage.delete_messages(thread_id, sorted(gone))
+        except RunLostError:
+            raise
+        except (StorageError, InputError) as error:
+            logger.warning("repairs of thread %s cannot be stored: %s", thread_id, error)
+
     async def _approve(self, message: Message, call_ids: Sequence[str]) -> None:
         """Mark these calls of a stored row as approved, regardless of how this run ends."""
         if message.seq is None:
@@ -279,16 +302,21 @@ class RunRecorder:
     async def _store_all_but_answer(self, messages: MessageList, only: Collection[str] | None) -> list[Message]:
         """Store all messages except the last responses. Return those, to be stored in the write that ends the run.
 
+        If earlier rows were repaired, store all messages, then the repairs, and return an empty list.
+
         Args:
             only: Ids of the messages to store; None for all.
         """
         await self._store_changes(messages)
         new = self._new_messages(messages, only)
+        is_repaired = bool(messages.repaired or messages.obsolete)
         answer: list[Message] = []
-        if new and new[-1][0] == "response":
+        if not is_repaired and new and new[-1][0] == "response":
             _, answer = new.pop()
         for source, together in new:
             await shield_until_done(self._append(together, source))
+        if is_repaired:
+            await self._repair(messages)
         return answer
 
 

@@ -205,7 +205,7 @@ class ProcessAPIErrorArgs(ProcessorArgs[D, S], Generic[D, S]):
     """A model call that failed. ``retry_count``: number of retries that this hook has requested at this step.
 
     The classes of ``error`` are in ``diarist.exceptions``. Change ``message_list`` and return ``{"retry": True}`` to
-    try again. Changes of the thread's earlier messages hold for this run, and are not stored.
+    try again; changes of stored messages are stored with the run.
     """
 
     error: ModelError

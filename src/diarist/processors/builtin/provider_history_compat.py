@@ -29,7 +29,7 @@ from diarist.processors.builtin.prompt_limits import without_parts
 logger = logging.getLogger("diarist")
 
 MAX_ID_LENGTH = 40
-"""Maximum length of a repaired tool-call id. It is OpenAI's limit, so that a fallback model of OpenAI accepts it."""
+"""Maximum length of a repaired tool-call id. It is OpenAI's limit, so OpenAI accepts a repaired thread as well."""
 
 _FAMILIES = {
     "openai": "openai",
@@ -54,7 +54,7 @@ class CompatRule:
         error_patterns: Regular expressions searched for in the provider's message and body; strings ignore case.
             If one matches, ``fix`` is called.
         fix: ``fix(messages) -> bool``: repairs the conversation's messages in place. Returns True if it changed
-            something, which retries the call. The thread's earlier messages stay as they are stored.
+            something, which retries the call. The repair is stored with the run.
         apply_to_prompt: ``apply_to_prompt(prompt, model) -> Prompt | None``: returns a changed prompt for this one
             call, or None to leave the prompt unchanged. The change is never stored.
     """
@@ -235,7 +235,7 @@ class ProviderHistoryCompat(Processor[Any]):
     """Makes a conversation's history acceptable to the provider that is called.
 
     Rules with ``apply_to_prompt`` run before each call and change only the prompt of that call. Rules with ``fix``
-    run after the provider has refused the history; they repair the messages of the run, and the call is retried once.
+    run after the provider has refused the history; they repair the stored messages, and the call is retried once.
     List the processor once, in ``processors``.
 
     Args:
