@@ -48,10 +48,6 @@ class ThreadConnection(Connection):
     @abstractmethod
     def rollback(self) -> None: ...
 
-    @abstractmethod
-    def run_alone(self, statement: str, patience: float | None = None) -> Any:
-        """Run a statement outside of transactions and return its first value. Waits ``patience`` seconds for locks."""
-
     @property
     @abstractmethod
     def in_transaction(self) -> bool: ...
@@ -108,12 +104,6 @@ class ThreadDatabase(Database):
         # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(run_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
         return await self._run("writer", name_of(work), job, self._after_write)
-
-    async def run_alone(self, statement: str, patience: float | None = None) -> Any:
-        """Run a statement outside of transactions, in the writing thread, and return its first value."""
-        return await self._run(
-            "writer", "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
-        )
 
     def _after_write(self, connection: ThreadConnection) -> None:
         """Run in the writing thread after each write, once the caller has its result."""
