@@ -245,7 +245,7 @@ class _Workers:
                     failure = error
             with suppress(RuntimeError):  # the loop is closed: no caller is left
                 task.loop.call_soon_threadsafe(_answer, task.result, found, failure)
-            if connection is not None and failure is not None and not _is_idle(connection):
+            if connection is not None and failure is not None and connection.in_transaction:  # the rollback failed
                 with suppress(sqlite3.Error):
                     connection.close()
                 connection = None
@@ -270,14 +270,6 @@ class _Workers:
         if wait:
             for thread in self._threads:
                 thread.join()
-
-
-def _is_idle(connection: ThreadConnection) -> bool:
-    """Return False if the rollback failed."""
-    try:
-        return not connection.in_transaction
-    except (sqlite3.Error, ValueError):
-        return False
 
 
 def _answer(result: asyncio.Future[Any], found: object, error: BaseException | None) -> None:
