@@ -304,6 +304,8 @@ class AgentRun:
                 failure = error
             finally:
                 result.usage += attempt.finish.usage
+                if attempt.answered:
+                    messages.obsolete |= messages.dropped
 
             edits = messages.snapshot(contents=edited)
             self._undo(before)

@@ -187,8 +187,10 @@ class DiaryProcessor(Processor[Any]):
         if synced.changed or synced.removed:
             await memory.drop_notes_of(synced.changed, synced.removed)
         memory.window.add(synced.added)
-        if messages.repaired:  # drop notes that were made from their old text
-            await memory.drop_notes_of([row for row in memory.window.rows if row.id in messages.repaired])
+        if mended := messages.dropped | messages.repaired:
+            rows = memory.window.rows
+            state.recorder.kept |= messages.dropped - {row.id for row in rows}
+            await memory.drop_notes_of([row for row in rows if row.id in mended])  # made from their old text
         pinned = _pinned(context) | state.recorder.pinned
         before = memory.log
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
@@ -315,10 +317,11 @@ class DiaryProcessor(Processor[Any]):
             return
         messages = context.messages
         own = messages.of("input", "response") if outcome == "committed" else []
+        mended = [row for row in state.memory.window.rows if row.id in messages.obsolete | messages.repaired]
         try:
-            if messages.repaired:  # a background job may have saved notes of their old text since the last step
-                rows = state.memory.window.rows
-                await state.memory.drop_notes_of([row for row in rows if row.id in messages.repaired])
+            if mended:  # a background job may have saved notes of their old text since the last step
+                removed = [row for row in mended if row.id in messages.obsolete]
+                await state.memory.drop_notes_of([row for row in mended if row not in removed], removed)
             await state.memory.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
@@ -330,13 +333,13 @@ def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
     These are the run's question and its newest step, which are always in the prompt. They also are the rows that a
-    repair changed, since a repair is stored only when the run ends.
+    repair changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
     from_question = dropwhile(lambda message: message.role != "user", reversed(messages.input))
     question = takewhile(lambda message: message.role != "assistant", from_question)
     newest = {message.id for message in [*question, *messages.input[-1:], *messages.response[-1:]]}
-    return newest | messages.repaired
+    return newest | messages.repaired | messages.dropped
 
 
 class ObservationalMemory(DiaryProcessor):
