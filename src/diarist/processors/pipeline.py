@@ -200,6 +200,7 @@ class PipelineRun:
     async def _call_processor(self, hook: Hook, call: HookCall) -> bool:
         """Call one processor and apply the value that it returns. Returns True as ``_run_hook`` does."""
         with span(f"processor {hook.processor.id}", **hook.attributes) as current:
+            before = call.content() if current.recording else {}
             args = call.args(self.state.common_args(hook, call.messages))
             undo_edits = call.undo_functions() if hook.fails_open else ()
             result = await hook.call(args, call.step)
@@ -217,7 +218,13 @@ class PipelineRun:
                     returned = sorted(cast(dict[str, Any], result))
                 elif result is not None:
                     returned = [type(result).__name__]
-                current.set(**{"diarist.processor.returned": returned})
+                changed = [name for name, value in call.content().items() if value != before[name]]
+                current.set(
+                    **{
+                        "diarist.processor.returned": returned,
+                        "diarist.processor.changed": changed,
+                    }
+                )
             return done
 
     async def _run_parallel(self, hook: Hook, parallel: Parallel, call: HookCall) -> bool:
