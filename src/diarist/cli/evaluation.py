@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -115,9 +114,8 @@ def evaluate(
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed items again.")] = False,
 ) -> None:
-    from diarist.cli.models import model_at
+    from diarist.cli.eval_run import run_evaluation
     from diarist.evals.metering import parse_price
-    from diarist.evals.run import run_evaluation
     from diarist.evals.settings import Settings
 
     with exit_status():
@@ -153,7 +151,7 @@ def evaluate(
             memories=memories,
             retry_failed=retry_failed,
         )
-        finished = run_evaluation(settings, partial(model_at, api_key_env=api_key_env))
+        finished = run_evaluation(settings, api_key_env=api_key_env)
     if not finished:
         raise typer.Exit(STOPPED_AT_BUDGET)
 
@@ -174,8 +172,8 @@ def report(
 
     Exit status: 0 done, 2 bad input.
     """
+    from diarist.cli.eval_run import print_results
     from diarist.evals.report import write_report
-    from diarist.evals.run import print_results
 
     with exit_status():
         print_results(write_report(run, others or []))

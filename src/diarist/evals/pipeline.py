@@ -272,7 +272,7 @@ class Evaluation:
             if not stores[name, 1 if settings.memory_per_run else 0].takes_notes and any(
                 question.asks == "notes" for _, question in self._asked
             ):
-                self._progress.note(f"{name} keeps no list of memories, so extraction is not judged for it")
+                self._progress.console.print(f"{name} keeps no list of memories, so extraction is not judged for it")
         with self._progress.stage("Answer and judge", len(work), lambda: self._meter.spent) as stage:
 
             async def one(item: tuple[Memories, int, History, Question]) -> None:
