@@ -277,6 +277,7 @@ async def test_memory_makes_room_in_a_history_that_is_new() -> None:
         before = await turn.prompt(given)
         assert await turn.overflowed("maximum context length exceeded")
         assert len((await turn.prompt(given)).messages) < len(before.messages)
+        assert not await turn.overflowed("maximum context length exceeded"), "only the question is left"
 
 
 async def test_memory_makes_room_in_a_prompt_that_is_too_long() -> None:
