@@ -136,6 +136,18 @@ async def test_an_exception_keeps_the_finished_steps(memory: Memory) -> None:
     assert await state_of(turn, memory) == "interrupted"
 
 
+async def test_an_exception_keeps_the_working_memory_of_finished_steps() -> None:
+    memory, messages = Memory(storage=InMemoryStorage(), working_memory=True), list(ASKED)
+    with suppress(ZeroDivisionError):
+        async with memory.turn(thread="t") as turn:
+            await turn.prompt(messages)
+            await turn.call("update_working_memory", {"memory": "Name: Ada"})
+            messages += [*LOOKED, *SEEN]
+            await turn.prompt(messages)
+            raise ZeroDivisionError
+    assert await memory.working.get(thread="t") == "Name: Ada"
+
+
 async def test_a_discarded_turn_leaves_nothing(memory: Memory) -> None:
     async with memory.turn(thread="t") as turn:
         await turn.prompt(ASKED)
