@@ -144,6 +144,7 @@ async def test_an_exception_keeps_the_working_memory_of_finished_steps() -> None
             await turn.call("update_working_memory", {"memory": "Name: Ada"})
             messages += [*LOOKED, *SEEN]
             await turn.prompt(messages)
+            await turn.call("update_working_memory", {"memory": "Name: Bea"})
             raise ZeroDivisionError
     assert await memory.working.get(thread="t") == "Name: Ada"
 

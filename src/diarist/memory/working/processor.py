@@ -168,8 +168,8 @@ class WorkingMemoryProcessor(Processor[Any]):
                 raise ToolError(str(error)) from error
             if update is None:
                 return "Nothing has changed."
-            said = context.messages.response[-1:]  # a loop outside the agent may not have given the message yet
-            state.updates.append((said[0].id if said else "", update))
+            said = [message.id for message in context.messages.response[-1:] if message.id not in context.finished]
+            state.updates.append((said[0] if said else "", update))
             return "Updated."
 
     # -- with the run
