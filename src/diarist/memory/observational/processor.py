@@ -253,15 +253,19 @@ class DiaryProcessor(Processor[Any]):
         state: DiaryProcessorState = args.state
         if state.memory is None or not isinstance(args.error, ContextOverflowError):
             return None
+        pinned = _pinned(args.context) | state.recorder.pinned
         if not state.made_room:
             state.made_room = True
-            if await state.memory.make_room(_pinned(args.context) | state.recorder.pinned):
+            if await state.memory.make_room(pinned):
                 return {"retry": True}
-        if state.halvings == _MAX_HALVINGS:
-            return None
-        state.halvings += 1
-        await state.memory.report(args.error)
-        return {"retry": True}
+        rows = state.memory.window.messages()
+        shown = newest_half(rows, pinned, halvings=state.halvings)
+        while state.halvings < _MAX_HALVINGS:
+            state.halvings += 1
+            if newest_half(rows, pinned, halvings=state.halvings) != shown:
+                await state.memory.report(args.error)
+                return {"retry": True}
+        return None  # only the question is left
 
     async def _why_cold(
         self, args: ProcessInputStepArgs[Any], memory: RunMemory, asked: Message | None
