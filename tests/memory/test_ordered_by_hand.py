@@ -123,7 +123,10 @@ async def test_a_read_only_history_is_enough_to_recall() -> None:
         (lambda: WorkingMemory(InMemoryStorage(), True), r"must be WorkingMemoryConfig\(...\), not True"),  # type: ignore[arg-type]
         (lambda: SemanticRecall(InMemoryStorage(), embedder=TopicEmbedder(), vector=False), "vector=False"),
         (lambda: SemanticRecall(InMemoryStorage(), embedder=TopicEmbedder(), timezone="Rome"), "timezone 'Rome'"),
-        (lambda: SemanticRecall(InMemoryStorage(), True, embedder=TopicEmbedder()), r"SemanticRecallConfig\(...\), not True"),  # type: ignore[arg-type]
+        (
+            lambda: SemanticRecall(InMemoryStorage(), True, embedder=TopicEmbedder()),
+            r"SemanticRecallConfig\(...\), not True",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_options_are_refused(make: Any, why: str) -> None:
