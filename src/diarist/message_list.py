@@ -90,8 +90,8 @@ class MessageList:
     Attributes:
         repaired: Ids of remembered messages that a processor repaired after a provider refused them; memory stores
             them again.
-        dropped: Ids of remembered messages that such a repair removed: not shown again in this run, but kept in the
-            thread.
+        dropped: Ids of remembered messages that such a repair removed; memory does not load them again.
+        obsolete: Dropped ids that memory deletes, since a model has answered without them.
     """
 
     def __init__(self, instructions: Iterable[str] = ()) -> None:
@@ -99,6 +99,7 @@ class MessageList:
         self._hidden: set[str] = set()
         self.repaired: set[str] = set()
         self.dropped: set[str] = set()
+        self.obsolete: set[str] = set()
         self._system: list[SystemMessage] = [SystemMessage(text) for text in instructions if text]
 
     # -- views

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from diarist import Agent, ModelSettings, Processor, Usage, tool
+from diarist.chunks import TextDelta
 from diarist.exceptions import ProcessorError
 from diarist.processors.compose import Branch, Parallel, Sequence
 from diarist.testing import Reply, ScriptedModel, ToolCall
@@ -135,6 +136,7 @@ async def test_processors_one_span_per_hook_and_one_per_stream(exporter: InMemor
     assert found["process_input_step"]["diarist.processor.returned"] == ("tool_choice",)
     assert found["process_input_step"]["diarist.processor.description"] == "Looks on."
     assert found["process_output_step"]["diarist.processor.returned"] == ()
+    assert found["process_output_stream"]["diarist.stream.changed"] == 3
     assert found["process_output_stream"]["diarist.stream.chunks"] >= 5
 
 
@@ -144,6 +146,64 @@ async def test_processors_in_compositions_have_spans_too(exporter: InMemorySpanE
     await Agent(model=ScriptedModel("x"), output_processors=[whole]).generate("hi")
     names = [span.name for span in exporter.get_finished_spans()]
     assert [names.count(f"processor {name}") for name in "abcd"] == [2, 2, 2, 0], "the step, and the end of the run"
+
+
+class Edits(Processor[Any]):
+    """Changes everything where it stands, and returns nothing."""
+
+    def process_input(self, args: Any) -> None:
+        args.messages[0].parts[0].text += "!"
+
+    def process_input_step(self, args: Any) -> None:
+        args.message_list.add_system("Be kind.")
+
+    def process_llm_request(self, args: Any) -> None:
+        args.prompt.messages[-1].parts[0].text += "?"
+
+    def process_output_stream(self, args: Any) -> Any:
+        if isinstance(args.part, TextDelta):
+            args.part.payload.text = args.part.payload.text.upper()
+        return args.part
+
+    def process_tool_call(self, args: Any) -> None:
+        args.call.args["n"] = 2
+
+    def process_tool_result(self, args: Any) -> None:
+        args.call.result = "redacted"
+
+    def process_output_step(self, args: Any) -> None:
+        args.messages[-1].metadata["seen"] = True
+
+    def process_output_result(self, args: Any) -> None: ...
+
+
+async def test_what_a_hook_changed_in_place_is_named(exporter: InMemorySpanExporter) -> None:
+    model = ScriptedModel(ToolCall("work", {"n": 1}), ["a", "b"])
+    await Agent(model=model, tools=[work], processors=[Edits()]).generate("hi")
+    found = attributes(exporter, "processor edits")
+    changed = {
+        span["diarist.processor.hook"]: span["diarist.processor.changed"]
+        for span in found
+        if "diarist.processor.changed" in span
+    }
+    assert changed == {
+        "process_input": ("messages",),
+        "process_input_step": ("system_messages",),
+        "process_llm_request": ("prompt",),
+        "process_tool_call": ("args",),
+        "process_tool_result": ("result",),
+        "process_output_step": ("messages",),
+        "process_output_result": (),
+    }
+    streams = [span["diarist.stream.changed"] for span in found if "diarist.stream.changed" in span]
+    assert streams == [0, 2, 0], "two steps, and the end of the run"
+
+
+async def test_what_a_hook_returned_without_changing_anything_is_no_change(exporter: InMemorySpanExporter) -> None:
+    same = acts("same", "process_input", lambda args: list(args.messages))
+    await Agent(model=ScriptedModel("x"), input_processors=[same]).generate("hi")
+    (span,) = attributes(exporter, "processor same")
+    assert (span["diarist.processor.returned"], span["diarist.processor.changed"]) == (("list",), ())
 
 
 async def test_a_streams_span_lasts_from_its_first_chunk_to_its_last(exporter: InMemorySpanExporter) -> None:

@@ -202,7 +202,10 @@ def check_spans(case: Case, spans: list[ReadableSpan], want: Expected) -> None:
     assert [span.name for span in spans if span.parent is None] == ["invoke_agent agent"]
     mine = [span for span in spans if span.name == "processor actor"]
     assert {dict(span.attributes or {})["diarist.processor.hook"] for span in mine} <= {case.hook}
-    if want.asked and case.hook != "process_output_stream":
+    if case.hook == "process_output_stream":
+        changed = sum(int(str(dict(span.attributes or {})["diarist.stream.changed"])) for span in mine)
+        assert changed == (1 if case.does == "edit" else changed)
+    elif want.asked:
         assert len(mine) >= want.asked
     failed = [span for span in mine if dict(span.attributes or {}).get("error.type")]
     broken = case.does in ("exception", "foreign result") or (

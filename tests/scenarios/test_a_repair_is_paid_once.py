@@ -1,5 +1,4 @@
-"""What a processor changes after a provider refused the history is stored, so the thread pays once. What it removes is
-left out of one run."""
+"""What a processor repairs after a provider refused the history is repaired for good: the thread pays once."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from diarist.exceptions import BadRequestError, ModelConnectionError, ModelError
 from diarist.messages import TextPart
 from diarist.models import resolve
 from diarist.models.base import ModelRequest
-from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
+from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs, ProcessOutputStepArgs
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.loopback.openai_server import OpenAIServer
@@ -49,7 +48,7 @@ def sent(server: OpenAIServer) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-async def test_a_removed_message_is_left_out_of_one_run(
+async def test_a_removed_message_is_gone_from_the_thread(
     storage: Storage, openai_server: OpenAIServer, memory: str
 ) -> None:
     model = resolve("openai/gpt-5-mini", api_key="none", base_url=openai_server.base_url)
@@ -60,19 +59,36 @@ async def test_a_removed_message_is_left_out_of_one_run(
         assert (await agent.generate("and now?", thread="t")).text == "ok"
         await agent.generate("and then?", thread="t")
     assert repair.asked == 1
-    assert [any("poison" in text for text in request) for request in sent(openai_server)] == [True, True, False, True]
-    rows = [row.text for row in await storage.list_messages("t")]
-    assert rows == ["tell me about poison", "ok", "and now?", "ok", "and then?", "ok"]
+    assert any("poison" in text for text in sent(openai_server)[1])
+    assert all("poison" not in text for request in sent(openai_server)[2:] for text in request)
+    assert [row.text for row in await storage.list_messages("t")] == ["ok", "and now?", "ok", "and then?", "ok"]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+async def test_a_message_stays_where_the_run_came_to_nothing(storage: Storage, memory: str) -> None:
+    """Whatever was removed for its sake: the run was blocked, or failed all the same."""
+
+    class Block(Processor[Any]):
+        def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+            args.abort("no")
+
+    refused = BadRequestError("poison", status=400)
+    model = ScriptedModel("ok", refused, "blocked", refused, refused, "ok")
+    agent = Agent(model=model, memory=MEMORIES[memory](storage), processors=[LeaveOutPoison()])
+    await agent.generate("poison", thread="t")
+    blocked = await agent.generate("b", thread="t", output_processors=[Block()])
+    assert blocked.tripwire is not None
+    with pytest.raises(ModelError):
+        await agent.generate("c", thread="t")
+    assert [row.text for row in await storage.list_messages("t")] == ["poison", "ok", "c"]
+    await agent.generate("d", thread="t")
+    assert "poison" in model.requests[-1].text
 
 
 class Rewrite(Processor[Any]):
     """Changes what the provider does not take."""
 
-    def __init__(self) -> None:
-        self.asked = 0
-
     def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> Any:
-        self.asked += 1
         poison = [message for message in args.messages if "poison" in message.text]
         for message in poison:
             message.parts = [TextPart(text="honey")]
@@ -80,9 +96,10 @@ class Rewrite(Processor[Any]):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("repair", [LeaveOutPoison, Rewrite])
 @pytest.mark.parametrize("end", ["fails", "is cancelled", "is cancelled while a tool runs"])
 async def test_a_repair_that_helped_is_kept_where_the_run_ends_badly_later(
-    storage: Storage, memory: str, end: str
+    storage: Storage, memory: str, repair: type[Processor[Any]], end: str
 ) -> None:
     cancel = CancelSignal()
 
@@ -98,7 +115,7 @@ async def test_a_repair_that_helped_is_kept_where_the_run_ends_badly_later(
     refused = BadRequestError("poison", status=400)
     last: Any = ModelConnectionError("cut") if end == "fails" else stop
     model = ScriptedModel("ok", refused, ToolCall("look"), *([] if "tool" in end else [last]), "ok")
-    agent = Agent(model=model, memory=MEMORIES[memory](storage), processors=[Rewrite()], tools=[look])
+    agent = Agent(model=model, memory=MEMORIES[memory](storage), processors=[repair()], tools=[look])
     await agent.generate("poison", thread="t")
     if end == "fails":
         with pytest.raises(ModelError):
@@ -106,7 +123,7 @@ async def test_a_repair_that_helped_is_kept_where_the_run_ends_badly_later(
     else:
         assert (await agent.generate("b", thread="t", cancel=cancel)).stopped_by == "cancelled"
     rows = [row.text for row in await storage.list_messages("t")]
-    assert rows == ["honey", "ok", "b", ""]
+    assert rows == [*(["honey"] if repair is Rewrite else []), "ok", "b", ""]
     await agent.generate("c", thread="t")
     assert "poison" not in model.requests[-1].text
     await raw_rows(storage)
@@ -121,7 +138,7 @@ async def notes_of_poison(storage: Storage) -> list[str]:
     return [e.text for e in entries if any(source.first_seq <= POISON <= source.last_seq for source in e.sources)]
 
 
-class ReleasesObserver(Rewrite):
+class ReleasesObserver(LeaveOutPoison):
     """Lets a waiting Observer finish right before the run ends."""
 
     def __init__(self, storage: Storage) -> None:
@@ -160,9 +177,9 @@ async def test_notes_that_were_saved_between_the_repair_and_the_end_of_its_run_g
 
 
 @pytest.mark.parametrize("buffers", [False, True])
-async def test_what_was_rewritten_is_observed_in_its_new_form(storage: Storage, buffers: bool) -> None:
+async def test_what_was_removed_is_not_observed_either(storage: Storage, buffers: bool) -> None:
     """The row stands in the middle of what is observed in the steps after the repair. Where notes of it were waiting
-    already, or were being written when it was rewritten, they go."""
+    already, or were being written when it was removed, they go with it."""
 
     def strict(request: ModelRequest) -> Any:
         if "poison" in request.text:
@@ -174,7 +191,7 @@ async def test_what_was_rewritten_is_observed_in_its_new_form(storage: Storage, 
         model=answering(),
         memory=observational(storage, observer_model=notes, **({} if buffers else {"buffer_tokens": False})),
         tools=[Tool(name="look", function=lambda: words("seen", 60))],
-        processors=[Rewrite()],
+        processors=[LeaveOutPoison()],
     )
     await talk(agent, 1)
     await agent.generate(words("poison", 20), thread="t")

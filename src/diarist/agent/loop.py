@@ -13,7 +13,7 @@ from diarist.agent.model_retry import ModelRetry
 from diarist.agent.options import CallOptions
 from diarist.agent.response import CallFailed
 from diarist.agent.result import AgentResult, Rejected, mark_blocked, mark_unfinished
-from diarist.agent.resume import check_processors, check_results, suspend, unanswered_calls, waits_for
+from diarist.agent.resume import check_results, suspend, suspended_states, unanswered_calls, waits_for
 from diarist.agent.step import OUTPUT_TYPE, StepAttempt
 from diarist.agent.stream_writer import ChunkQueue, StreamWriter
 from diarist.agent.tools import WaitsFor
@@ -211,7 +211,7 @@ class AgentRun:
         guarded = messages.copy() if pipeline.has_guards and new_input else None
         opening: Coroutine[Any, Any, None] | None = None
         if self.approvals is not None:
-            opening = pipeline.reopen(lambda: check_processors(messages, pipeline.ids), new_input=new_input)
+            opening = pipeline.reopen(lambda: suspended_states(messages, pipeline.ids), new_input=new_input)
         elif pipeline.has("process_input"):
             opening = pipeline.open()
         if opening is not None:  # with guards, nothing is sent until they have passed
@@ -258,8 +258,9 @@ class AgentRun:
             raise
         stream.leave()
         pipeline.warn_of_dropped_chunks()
-        if waiting and result.steps:
-            suspend(messages, pipeline.ids, waiting)
+        if waiting and result.steps:  # all hooks have run: the states are final
+            states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
+            suspend(messages, states, waiting)
         return finish
 
     # -- a step
@@ -304,6 +305,8 @@ class AgentRun:
                 failure = error
             finally:
                 result.usage += attempt.finish.usage
+                if attempt.answered:
+                    messages.obsolete |= messages.dropped
 
             edits = messages.snapshot(contents=edited)
             self._undo(before)

@@ -8,7 +8,7 @@ from typing import Any
 from diarist.agent.tools import WaitsFor
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageList
-from diarist.messages import Message, Part, ToolPart
+from diarist.messages import Json, Message, Part, ToolPart
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import RunContext
 from diarist.tools import Tool
@@ -17,7 +17,7 @@ APPROVAL_KEY = "diarist_waits_for_approval"
 """Metadata of a message: the ids of the calls that waited for approval when its run ended."""
 
 PROCESSORS_KEY = "diarist_processors"
-"""Metadata of a message whose calls wait: the processors of its run, each as a dictionary with its ``id``."""
+"""Metadata of a message whose calls wait for approval: each processor's ``id`` and, if it dumps one, its ``state``."""
 
 
 # -- approvals
@@ -38,22 +38,29 @@ def check_approvals(approvals: Any) -> dict[str, bool | str]:
     return answers
 
 
-def suspend(messages: MessageList, processor_ids: Sequence[str], waiting: Mapping[str, WaitsFor]) -> None:
-    """Store the run's processors, and the calls that wait for approval, in the message of the calls."""
+def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
+    """Store the run's processors, their states, and the calls that wait for approval, in the message of the calls."""
     holder = next(message for message in reversed(messages.response) if message.tool_parts)
-    holder.metadata[PROCESSORS_KEY] = [{"id": processor_id} for processor_id in processor_ids]
+    holder.metadata[PROCESSORS_KEY] = dumped
     if ids := [call_id for call_id, awaited in waiting.items() if awaited == "approval"]:
         holder.metadata[APPROVAL_KEY] = ids
 
 
-def check_processors(messages: MessageList, ids: Sequence[str]) -> None:
-    """Raise ConfigError if calls wait, and ``ids``, of this agent's processors, are not those that the run had."""
+def suspended_states(messages: MessageList, ids: Sequence[str]) -> list[dict[str, Json]]:
+    """Return the processors' states that ``suspend`` stored; none if no call waits any more.
+
+    Raises ConfigError if ``ids``, the ids of this agent's processors, are not those that the run had.
+    """
     if not waiting_calls(messages):
-        return
+        return []
     holder = next((message for message in reversed(_history(messages)) if PROCESSORS_KEY in message.metadata), None)
-    before = list(ids) if holder is None else [entry["id"] for entry in holder.metadata[PROCESSORS_KEY]]
-    if before != list(ids):
-        raise ConfigError(f"resume needs the processors that the run had, {before}, but this agent has {list(ids)}")
+    if holder is None:
+        return []
+    dumped: list[dict[str, Json]] = holder.metadata[PROCESSORS_KEY]
+    ids_before = [entry["id"] for entry in dumped]
+    if ids_before != list(ids):
+        raise ConfigError(f"resume needs the processors that the run had, {ids_before}, but this agent has {list(ids)}")
+    return dumped
 
 
 def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:

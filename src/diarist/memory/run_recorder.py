@@ -61,6 +61,7 @@ class RunRecorder:
         hidden_after: If the client went back in the conversation and this run writes nothing: ``seq`` of the last row
             to show.
         pinned: Ids of stored messages that the caller sent again as this run's question.
+        kept: Ids of stored messages that a repair must not delete, since diary entries cover them.
         events: Events to store with the run's next messages; dropped if the run is discarded.
     """
 
@@ -80,6 +81,7 @@ class RunRecorder:
         self._branches = Branches(storage, counter, embedding)
         self.hidden_after: int | None = None
         self.pinned: set[str] = set()
+        self.kept: set[str] = set()
         self.events: list[NewEvent] = []
         self._saved: dict[str, tuple[Message, int]] = {}  # the run's rows by id, each with the hash of what is stored
         self._repeated: list[Message] = []  # the questions to ask again, if the input had nothing new
@@ -210,15 +212,19 @@ class RunRecorder:
     async def _repair(self, messages: MessageList) -> None:
         """Store repairs of earlier rows, which processors made after the provider refused the conversation.
 
-        The next run then does not fail for the same reason. If storing fails, the next run repeats the repair.
+        The next run then does not fail for the same reason. Rows are deleted only after a model has answered without
+        them, which proves that the repair works. If storing fails, the next run repeats the repair.
         """
         thread_id = self._run.thread_id
         repaired = [row for row in messages.remembered if row.id in messages.repaired and row.seq is not None]
         try:
-            there = await self._storage.existing_ids(thread_id, [row.id for row in repaired])
-            repaired = [row for row in repaired if row.id in there]  # the others were deleted
-            await count_messages(repaired, self._counter)
-            await self._storage.rewrite_messages(self._run, repaired)
+            if repaired:
+                there = await self._storage.existing_ids(thread_id, [row.id for row in repaired])
+                repaired = [row for row in repaired if row.id in there]  # the others were deleted
+                await count_messages(repaired, self._counter)
+                await self._storage.rewrite_messages(self._run, repaired)
+            if gone := messages.obsolete - self.kept:
+                await self._storage.delete_messages(thread_id, sorted(gone))
         except RunLostError:
             raise
         except (StorageError, InputError) as error:
@@ -274,6 +280,8 @@ class RunRecorder:
             answer = await self._store_all_but_answer(
                 context.messages, None if outcome == "committed" else context.finished
             )
+            if outcome == "interrupted" and not answer and not self._saved:
+                outcome = "discarded"  # nothing is stored: a thread that the run created goes, too
             await count_messages(answer, self._counter)
             self._note_stored(answer, await end_run(self._storage, self._run, outcome, answer, self.events))
         except BaseException:  # any error: a run that is left open would block its thread
@@ -303,12 +311,13 @@ class RunRecorder:
         """
         await self._store_changes(messages)
         new = self._new_messages(messages, only)
+        is_repaired = bool(messages.repaired or messages.obsolete)
         answer: list[Message] = []
-        if not messages.repaired and new and new[-1][0] == "response":
+        if not is_repaired and new and new[-1][0] == "response":
             _, answer = new.pop()
         for source, together in new:
             await shield_until_done(self._append(together, source))
-        if messages.repaired:
+        if is_repaired:
             await self._repair(messages)
         return answer
 

@@ -336,6 +336,7 @@ class Processor(Generic[D, S]):
     ``process_output_stream``, where it drops the chunk.
 
     ``agent.resume`` continues a run that waits for approval, perhaps in another process, and creates new states there.
+    Override both ``dump_state`` and ``load_state`` to keep the state.
 
     Attributes:
         id: Default: the class name in kebab case; unique within a list.
@@ -387,6 +388,16 @@ class Processor(Generic[D, S]):
     def create_state(self) -> S:
         """Return a new state object for one request, of the type ``State`` in ``Processor[Deps, State]``."""
         return cast(S, {})
+
+    def dump_state(self, state: S) -> Json:
+        """Return the state as JSON, to be stored with a tool call that waits for approval.
+
+        A state without a JSON form raises ``ProcessorResultError`` in the run.
+        """
+
+    def load_state(self, data: Json) -> S:
+        """Return the state for the data of ``dump_state``. Called instead of ``create_state`` when a run is resumed."""
+        return cast(S, None)
 
     async def close(self) -> None:
         """Release resources such as a model's connections; the processor may be used again afterwards.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -105,9 +105,18 @@ class HookCall(ABC):
         """Return a copy for one branch of a ``Parallel``."""
         return replace(self, messages=self.messages.copy())
 
+    def content(self) -> dict[str, Any]:
+        """Return copies of everything that a hook may change, by name."""
+        messages = [repr([getattr(message, name) for name in _CONTENT]) for message in self.messages.all]
+        return {"messages": messages, "system_messages": self.messages.system}
+
     def _show(self, messages: list[Message]) -> list[Message]:
         self.shown, self.listed = tuple(messages), messages
         return messages
+
+
+_CONTENT = ("id", "role", "parts", "created_at", "metadata", "sent")
+"""The fields of a message that a hook may change; storage sets the others."""
 
 
 def _checked_dict(result: Any, *allowed: str) -> dict[str, Any]:
@@ -195,6 +204,11 @@ class OnInputStep(HookCall):
     def outcome(self) -> dict[str, Any]:
         return {"messages": self.messages.messages, "system_messages": self.messages.system, **self.changed}
 
+    def content(self) -> dict[str, Any]:
+        setup = self.setup
+        overridable = {name: copy(getattr(setup, name)) for name in OVERRIDES}
+        return {**super().content(), **overridable, "model": setup.model}
+
 
 @dataclass(kw_only=True)
 class OnRequest(HookCall):
@@ -238,6 +252,9 @@ class OnRequest(HookCall):
 
     def outcome(self) -> dict[str, Any]:
         return {"prompt": self.request.prompt} if self.response is None else {"response": self.response}
+
+    def content(self) -> dict[str, Any]:
+        return {**super().content(), "prompt": repr(self.request.prompt), "response": self.response}
 
 
 def _chunks(response: Any) -> list[Chunk]:
@@ -329,6 +346,9 @@ class _OnTool(HookCall):
 
     def copy(self) -> Self:
         return replace(self, messages=self.messages.copy(), call=deepcopy(self.call))
+
+    def content(self) -> dict[str, Any]:
+        return {"args": deepcopy(self.call.args), "result": (self.call.state, deepcopy(self.call.result))}
 
 
 @dataclass(kw_only=True)

@@ -6,14 +6,16 @@ import asyncio
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from diarist.chunks import DataChunk
 from diarist.encoding import jsonable
 from diarist.exceptions import (
+    ConfigError,
     InputError,
     ProcessorAbort,
     ProcessorError,
@@ -22,6 +24,7 @@ from diarist.exceptions import (
     described,
 )
 from diarist.message_list import MessageList
+from diarist.messages import Json
 from diarist.processors.base import Processor, ProcessorArgs
 from diarist.run_context import RunContext, Writer
 
@@ -189,7 +192,7 @@ def as_json(value: Any) -> Any:
 
 
 class PipelineState:
-    """One state per processor, created at first use, and the counters that hooks get.
+    """One state per processor, created at first use or loaded by ``resume``, and the counters that hooks get.
 
     Attributes:
         retry_count: Attempts of the current step that were rejected.
@@ -198,7 +201,8 @@ class PipelineState:
         dropped: By processor key, the number of these chunks for which the stream hook returned None.
     """
 
-    def __init__(self, context: RunContext[Any]) -> None:
+    def __init__(self, processors: Sequence[Processor[Any]], context: RunContext[Any]) -> None:
+        self._processors = processors
         self._context = context
         self._states: dict[int, Any] = {}
         self.writer = context.writer
@@ -210,8 +214,7 @@ class PipelineState:
     def common_args(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
         """Return the arguments that every hook gets. Raises ProcessorError if ``create_state`` fails."""
         if hook.key not in self._states:
-            with replace(hook, name="create_state").naming(None):
-                self._states[hook.key] = hook.processor.create_state()
+            self._states[hook.key] = _call_state_method(hook.processor, "create_state")
         return {
             "context": self._context,
             "message_list": self._context.messages if messages is None else messages,
@@ -219,3 +222,38 @@ class PipelineState:
             "state": self._states[hook.key],
             "retry_count": self.retry_count,
         }
+
+    def dump(self) -> list[dict[str, Json]]:
+        """Return each processor's id, and its state if it dumps one. Raises ProcessorError, ProcessorResultError."""
+        out: list[dict[str, Json]] = []
+        for processor in self._processors:
+            entry: dict[str, Json] = {"id": processor.id}
+            if id(processor) in self._states and dumps_state(processor):
+                entry["state"] = _call_state_method(processor, "dump_state", self._states[id(processor)])
+            out.append(entry)
+        return out
+
+    def load(self, dumped: Sequence[dict[str, Json]]) -> None:
+        """Load what ``dump`` returned for the same processors. Raises ProcessorError."""
+        for processor, entry in zip(self._processors, dumped, strict=False):
+            if "state" in entry:
+                self._states[id(processor)] = _call_state_method(processor, "load_state", deepcopy(entry["state"]))
+
+
+def _call_state_method(processor: Processor[Any], method: str, *args: Any) -> Any:
+    """Call ``create_state``, ``dump_state`` or ``load_state``; errors name the processor and the method."""
+    hook = Hook.of(processor, method)
+    with hook.naming(None):
+        result = hook.function(*args)
+        return as_json(result) if method == "dump_state" else result
+
+
+def dumps_state(processor: Processor[Any]) -> bool:
+    """Return True if the processor overrides ``dump_state`` and ``load_state``; only one of them is a ConfigError."""
+    dump, load = (
+        getattr(type(processor), name) is not getattr(Processor, name) for name in ("dump_state", "load_state")
+    )
+    if dump != load:
+        has, lacks = ("dump_state", "load_state") if dump else ("load_state", "dump_state")
+        raise ConfigError(f"processor {processor.id!r} has {has} without {lacks}: override both or neither")
+    return dump

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from diarist.concurrency import gather_or_cancel
 from diarist.message_list import MessageList
+from diarist.messages import Json
 from diarist.processors.base import Processor, call_sync_or_async
 from diarist.processors.compose import (
     ERROR_HOOKS,
@@ -26,7 +27,7 @@ from diarist.processors.compose import (
     leaves,
 )
 from diarist.processors.hook_calls import HookCall, OnInput
-from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState
+from diarist.processors.hooks import SKIPPED, BadHookResult, Hook, PipelineState, dumps_state
 from diarist.processors.placement import check_list
 from diarist.processors.stream import StreamHooks
 from diarist.run_context import RunContext
@@ -55,7 +56,8 @@ class Pipeline:
         edits_in_place: A processor may change messages in place during a step.
 
     Raises:
-        ConfigError: Two processors of a list share an id, or an item of a list is no processor.
+        ConfigError: Two processors of a list share an id, an item of a list is no processor, or a processor has only
+            one of ``dump_state`` and ``load_state``.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Pipeline:
         for name, processors in lists.items():
             listed += check_list(name, processors)
         listed = _without_repetitions(listed)
-        processors = _without_repetitions(leaves(listed))
+        self._processors = _without_repetitions(leaves(listed))
+        for processor in self._processors:
+            dumps_state(processor)  # raises ConfigError for one that dumps its state and cannot load it
         self.plans: dict[str, tuple[Hook, ...]] = {
             **{name: compile_plan(input, name) for name in INPUT_HOOKS},
             **{name: compile_plan(output, name) for name in OUTPUT_HOOKS},
@@ -81,18 +85,18 @@ class Pipeline:
         self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input")
         self.hold_output = any(processor.hold_output for processor in output)
         self.guarded = guarded
-        self.ids = [processor.id for processor in processors]
+        self.ids = [processor.id for processor in self._processors]
         hooks_of_steps = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
         self.edits_in_place = any(
             processor.edits_in_place
             and not isinstance(processor, Composition)
             and any(map(processor.handles, hooks_of_steps))
-            for processor in processors
+            for processor in self._processors
         )
 
     def start(self, context: RunContext[Any]) -> PipelineRun:
         """Return the pipeline's state for one request."""
-        return PipelineRun(self, context)
+        return PipelineRun(self, context, PipelineState(self._processors, context))
 
 
 class PipelineRun:
@@ -102,10 +106,10 @@ class PipelineRun:
         state: The processors' states, the current step and its retries.
     """
 
-    def __init__(self, pipeline: Pipeline, context: RunContext[Any]) -> None:
+    def __init__(self, pipeline: Pipeline, context: RunContext[Any], state: PipelineState) -> None:
         self._pipeline = pipeline
         self._context = context
-        self.state = PipelineState(context)
+        self.state = state
         self.ids = pipeline.ids
         self.hold_output = pipeline.hold_output
         self.edits_in_place = pipeline.edits_in_place
@@ -119,15 +123,15 @@ class PipelineRun:
         """Call ``process_input`` of the processors, except guards that run in parallel."""
         await self.ask(OnInput(messages=self._context.messages))
 
-    async def reopen(self, check: Callable[[], None], *, new_input: bool) -> None:
-        """Open a resumed run: call ``process_input`` of the processors with ``opens_run`` (memory), then ``check``, and
-        if there is new input, ``process_input`` of the others."""
+    async def reopen(self, dumped: Callable[[], Sequence[dict[str, Json]]], *, new_input: bool) -> None:
+        """Open a resumed run: call ``process_input`` of the processors with ``opens_run`` (memory), load the states
+        that ``dumped()`` returns, and if there is new input, call ``process_input`` of the others."""
         call = OnInput(messages=self._context.messages)
         plan = self._pipeline.plans["process_input"]
         opening = [hook for hook in plan if hook.processor.opens_run]
         for hook in opening:
             await self._run_hook(hook, call)
-        check()
+        self.state.load(dumped())
         for hook in plan if new_input else ():
             if hook not in opening:
                 await self._run_hook(hook, call)
@@ -196,6 +200,7 @@ class PipelineRun:
     async def _call_processor(self, hook: Hook, call: HookCall) -> bool:
         """Call one processor and apply the value that it returns. Returns True as ``_run_hook`` does."""
         with span(f"processor {hook.processor.id}", **hook.attributes) as current:
+            before = call.content() if current.recording else {}
             args = call.args(self.state.common_args(hook, call.messages))
             undo_edits = call.undo_functions() if hook.fails_open else ()
             result = await hook.call(args, call.step)
@@ -213,7 +218,13 @@ class PipelineRun:
                     returned = sorted(cast(dict[str, Any], result))
                 elif result is not None:
                     returned = [type(result).__name__]
-                current.set(**{"diarist.processor.returned": returned})
+                changed = [name for name, value in call.content().items() if value != before[name]]
+                current.set(
+                    **{
+                        "diarist.processor.returned": returned,
+                        "diarist.processor.changed": changed,
+                    }
+                )
             return done
 
     async def _run_parallel(self, hook: Hook, parallel: Parallel, call: HookCall) -> bool:

@@ -1,13 +1,13 @@
 """The ``process_output_stream`` hooks of a step, chunk by chunk.
 
-``feed`` has two paths. If all hooks are plain functions in a plain list, a chunk costs one call per processor.
-Otherwise, ``_pass_all`` runs async hooks, compositions, and hooks that fail open.
+``feed`` has two paths. If all hooks are plain functions in a plain list, without tracing, a chunk costs one call per
+processor. Otherwise, ``_pass_all`` runs async hooks, compositions, and hooks that fail open.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import fields
@@ -39,7 +39,7 @@ _Args = ProcessOutputStreamArgs[Any]
 
 
 class StreamHooks:
-    """Feeds the chunks of one step through the stream hooks. Made when the first chunk arrives.
+    """Feeds the chunks of one step through the stream hooks.
 
     Attributes:
         parts: The original chunks, shared with the processors as ``stream_parts``.
@@ -52,12 +52,16 @@ class StreamHooks:
         self.complete = False
         self.parts: list[Chunk] = []
         self._args: dict[int, _Args] = {}
+        self._changed: Counter[int] = Counter()
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._started_at = time_ns() if hooks and listening() else 0  # nanoseconds since 1970; 0 without tracing
+        self._traced = bool(hooks) and listening()
+        self._started_at = 0  # nanoseconds since 1970; 0 without tracing, and before the first chunk
         self._leaves = leaves = [leaf for hook in hooks for leaf in hook.leaves()]
         self._copies_chunks = any(hook.processor.edits_in_place for hook in leaves)
+        is_sync = not any(hook.parts or hook.is_async for hook in hooks)
+        is_fast = is_sync and not self._traced and not any(hook.fails_open for hook in leaves)
         self._fast_calls: list[tuple[int, Callable[[Any], Any], _Args]] = []
-        if not any(hook.parts or hook.is_async or hook.fails_open for hook in hooks):
+        if is_fast:
             self._fast_calls = [(index, hook.function, self._arguments(hook)) for index, hook in enumerate(hooks)]
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
@@ -66,6 +70,8 @@ class StreamHooks:
         if self._copies_chunks:
             chunk = _copied(chunk)
         if not self._fast_calls or isinstance(chunk, DataChunk):
+            if self._traced:
+                self._started_at = self._started_at or time_ns()
             return await self._pass_all(self._hooks, (chunk,))
         index = 0
         try:
@@ -86,7 +92,7 @@ class StreamHooks:
         return await self._pass_all(following, passed) if passed and following else passed
 
     def close(self, error: BaseException | None = None) -> None:
-        """Record one span per processor: from the first chunk until now, with the number of chunks.
+        """Record one span per processor: from the first chunk until now, with the numbers of chunks seen and changed.
 
         Args:
             error: The exception that ended the stream, if any.
@@ -96,7 +102,11 @@ class StreamHooks:
             return
         for hook in self._leaves:
             if hook.key in self._args:
-                attributes = {**hook.attributes, "diarist.stream.chunks": len(self.parts)}
+                attributes = {
+                    **hook.attributes,
+                    "diarist.stream.chunks": len(self.parts),
+                    "diarist.stream.changed": self._changed[hook.key],
+                }
                 failure = error if isinstance(error, ProcessorError) and hook.raised(error) else None
                 record(f"processor {hook.processor.id}", self._started_at, error=failure, **attributes)
 
@@ -144,6 +154,7 @@ class StreamHooks:
     async def _call(self, hook: Hook, part: Chunk) -> Sequence[Chunk]:
         args = self._arguments(hook)
         given = _copied(part) if hook.fails_open else part
+        before = _content(given) if self._traced else None
         async with self._locks[hook.key]:  # one chunk at a time, in the order in which they come
             args.part = given
             try:
@@ -154,6 +165,8 @@ class StreamHooks:
                 result = hook.failed(error, self._state.writer, self._state.step_number)
         if result is SKIPPED:
             return (part,)
+        if before is not None and (result is not given or before != _content(given)):
+            self._changed[hook.key] += 1
         return self._chunks(hook, given, result)
 
     def _arguments(self, hook: Hook) -> _Args:
@@ -198,3 +211,8 @@ def _copied(chunk: Chunk) -> Chunk:
         if isinstance(value := getattr(holder, item.name), dict | list):
             setattr(holder, item.name, copy_json(cast(Any, value)))
     return copied
+
+
+def _content(part: Chunk) -> tuple[Chunk, Any]:
+    """Copy a chunk's content, to detect an edit in place."""
+    return copy(part), copy(getattr(part, "payload", None))

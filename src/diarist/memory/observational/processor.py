@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import dropwhile, takewhile
-from typing import Any, cast
+from typing import Any
 
-from diarist.checks import flags, seconds
+from diarist.checks import flags, instance, seconds
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
@@ -187,8 +187,10 @@ class DiaryProcessor(Processor[Any]):
         if synced.changed or synced.removed:
             await memory.drop_notes_of(synced.changed, synced.removed)
         memory.window.add(synced.added)
-        if messages.repaired:  # drop notes that were made from their old text
-            await memory.drop_notes_of([row for row in memory.window.rows if row.id in messages.repaired])
+        if mended := messages.dropped | messages.repaired:
+            rows = memory.window.rows
+            state.recorder.kept |= messages.dropped - {row.id for row in rows}
+            await memory.drop_notes_of([row for row in rows if row.id in mended])  # made from their old text
         pinned = _pinned(context) | state.recorder.pinned
         before = memory.log
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
@@ -251,15 +253,19 @@ class DiaryProcessor(Processor[Any]):
         state: DiaryProcessorState = args.state
         if state.memory is None or not isinstance(args.error, ContextOverflowError):
             return None
+        pinned = _pinned(args.context) | state.recorder.pinned
         if not state.made_room:
             state.made_room = True
-            if await state.memory.make_room(_pinned(args.context) | state.recorder.pinned):
+            if await state.memory.make_room(pinned):
                 return {"retry": True}
-        if state.halvings == _MAX_HALVINGS:
-            return None
-        state.halvings += 1
-        await state.memory.report(args.error)
-        return {"retry": True}
+        rows = state.memory.window.messages()
+        shown = newest_half(rows, pinned, halvings=state.halvings)
+        while state.halvings < _MAX_HALVINGS:
+            state.halvings += 1
+            if newest_half(rows, pinned, halvings=state.halvings) != shown:
+                await state.memory.report(args.error)
+                return {"retry": True}
+        return None  # only the question is left
 
     async def _why_cold(
         self, args: ProcessInputStepArgs[Any], memory: RunMemory, asked: Message | None
@@ -315,10 +321,11 @@ class DiaryProcessor(Processor[Any]):
             return
         messages = context.messages
         own = messages.of("input", "response") if outcome == "committed" else []
+        mended = [row for row in state.memory.window.rows if row.id in messages.obsolete | messages.repaired]
         try:
-            if messages.repaired:  # a background job may have saved notes of their old text since the last step
-                rows = state.memory.window.rows
-                await state.memory.drop_notes_of([row for row in rows if row.id in messages.repaired])
+            if mended:  # a background job may have saved notes of their old text since the last step
+                removed = [row for row in mended if row.id in messages.obsolete]
+                await state.memory.drop_notes_of([row for row in mended if row not in removed], removed)
             await state.memory.commit([message for message in own if message.seq])
         except StorageError as error:
             logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
@@ -330,13 +337,13 @@ def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
     These are the run's question and its newest step, which are always in the prompt. They also are the rows that a
-    repair changed, since a repair is stored only when the run ends.
+    repair changed or dropped, since a repair is stored only when the run ends.
     """
     messages = context.messages
     from_question = dropwhile(lambda message: message.role != "user", reversed(messages.input))
     question = takewhile(lambda message: message.role != "assistant", from_question)
     newest = {message.id for message in [*question, *messages.input[-1:], *messages.response[-1:]]}
-    return newest | messages.repaired
+    return newest | messages.repaired | messages.dropped
 
 
 class ObservationalMemory(DiaryProcessor):
@@ -371,8 +378,7 @@ class ObservationalMemory(DiaryProcessor):
         seconds("ObservationalMemory", "thread_wait", thread_wait, zero=True)
         storage = checked_storage(storage)
         config = ObservationalMemoryConfig() if config is None else config
-        if not isinstance(cast(Any, config), ObservationalMemoryConfig):
-            raise ConfigError(f"config must be an ObservationalMemoryConfig, not {config!r}")
+        instance("ObservationalMemory", "config", config, ObservationalMemoryConfig)
         if not config.enabled:
             raise ConfigError(
                 "config has enabled=False: leave ObservationalMemory out of the agent's processors instead"
