@@ -461,7 +461,6 @@ class Memory:
         return Turn(
             pipeline=self._pipeline(called, options),
             background=self._background,
-            jobs=[self._access.logs.job_name(ref.id, owner, each) for each in ("observation", "reflection")],
             model=called,
             thread=ref,
             resource=owner,

@@ -28,7 +28,6 @@ async def observe(
     batch: Batch,
     *,
     timeout: float | None,
-    forgive_timeout: bool = False,
     buffered: bool = False,
     before_save: Callable[[], Awaitable[object]] | None = None,
 ) -> CycleResult | Exception:
@@ -39,8 +38,6 @@ async def observe(
     Args:
         log: The diary with the earlier notes for the Observer's prompt.
         timeout: Time limit of the Observer in seconds; None for no limit.
-        forgive_timeout: Do not count a timeout as a failure. For calls after the first one of a turn, since the first
-            has already made progress.
         buffered: Store the entry to be activated later.
         before_save: Awaited before the entry is saved, so that parallel calls are saved in order.
     """
@@ -53,14 +50,14 @@ async def observe(
         observed = await diary.call_role(asked, cycle, timeout)
         if before_save is not None:
             await before_save()
-        noted = _noted(batch, observed.unnoted)
+        noted = _noted(batch, observed.unnoted) if observed.unnoted else batch
         made = _observation(diary, cycle, noted, observed)
         saved, entry = await _save_observation(diary, made, noted, log, observed.refused)
         await store_update(diary.storage, observed.working_memory, entry.run_id)
         partial = len(noted.rows) < len(batch.rows)
         return CycleResult(saved, entry, observed.shortfall, partial=partial, refused=observed.refused)
 
-    return await diary.run_cycle(cycle, work, batch, forgive_timeout=forgive_timeout)
+    return await diary.run_cycle(cycle, work, batch)
 
 
 def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
@@ -144,8 +141,6 @@ def _noted(batch: Batch, unnoted: Collection[str]) -> Batch:
 
     Raises RoleError if nothing is left.
     """
-    if not unnoted:
-        return batch
     threads: dict[str | None, list[Message]] = {}
     for row in batch.rows:
         threads.setdefault(row.thread_id, []).append(row)

@@ -1,7 +1,7 @@
-"""Background jobs that observe and reflect, and what they share with work by hand: observing several threads at once.
+"""Jobs that observe and reflect, and what they share with work by hand: observing several threads at once.
 
 A job names only a thread and an operation. It reads the current log and rows and does whatever is due, so any process
-may run it, and running it twice is harmless.
+may run it, and running it twice is harmless. Jobs run in the background, or while a run waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
 from diarist.memory.observational.cycles import observe, reflect
-from diarist.memory.observational.decide import Limits, plan_reflection
+from diarist.memory.observational.decide import plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.message_units import (
@@ -26,7 +26,8 @@ from diarist.memory.observational.message_units import (
     split_batches,
     tokens_of,
 )
-from diarist.memory.observational.thread_diary import Batch, CycleResult, ThreadDiary, raise_if_away
+from diarist.memory.observational.thread_diary import Batch, CycleResult, Patience, ThreadDiary, raise_if_away
+from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog
@@ -40,7 +41,7 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A background job as plain values, so that any process can run it.
+    """A job as plain values, so that any process can run it.
 
     Attributes:
         name: Deduplication key: at most one job per name runs.
@@ -95,68 +96,78 @@ class JobQueue(Protocol):
         ...
 
 
-async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog, rows: list[Message]) -> None:
-    """Observe the uncovered rows of a thread, batch by batch, and save each entry as buffered.
+async def observe_due(job: Job, window: Window, patience: Patience | None) -> None:
+    """Observe the uncovered rows of a thread, batch by batch, and save each entry.
 
-    Does nothing if there are too few tokens for a call. A failure, already reported and counted, ends the job, and so
-    does a refused message.
+    A failure, already reported and counted, ends the job, and so does a refused message.
 
     Args:
-        log: The diary, with ``rows`` from ``LogStore.read_with_rows``.
+        window: The rows and the diary as they are stored.
+        patience: Of the run that waits; the entries are active at once, and the job may stop when the run can go on.
+            None: no run waits. Then the entries are buffered, and too few tokens for a call are left for a later job.
 
-    Raises StorageError if the storage is not available.
+    Raises StorageError if the storage is not available and no run waits.
     """
-    run_id = job.run_id
-    while True:
-        coverage = Coverage(log.entries, job.thread_id)
-        end = inf if job.before is None else job.before
-        raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
-        ensure_counted(raw, diary.counter)
-        batches = _worth_a_call(raw, job, diary.limits, log)
-        if not batches:
-            break
-        batch = batches[0]  # only one, since the others depend on what its notes cover
-        sources = sources_of(batch, raw, coverage, job.thread_id)
-        own = batch[0].run_id == run_id
+    diary, run_id = window.diary, job.run_id
+    while batches := _batches(job, window, all_sizes=patience is not None):
         result = await observe(
             diary,
-            visible_log(log, run_id),
-            Batch(rows=batch, sources=sources, run_id=run_id if own else None),
-            timeout=diary.config.background_timeout,
-            buffered=True,
+            visible_log(window.stored, run_id),
+            window.batch(batches[0]),  # only one, since the others depend on what its notes cover
+            timeout=diary.config.background_timeout if patience is None else patience.left,
+            buffered=patience is None,
         )
-        raise_if_away(result)
         if isinstance(result, Exception):
+            _stop_after(result, patience)
             break
-        log = result.log
+        window.stored = result.log
         if result.refused:
             break
-    if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
+        if patience is not None:
+            can_go_on = diary.config.buffers and window.facts.unnoted_tokens < diary.limits.message_tokens
+            if not patience.left or (can_go_on and job.before is not None):
+                break
+    if patience is None and run_id is not None and any(entry.run_id == run_id for entry in window.stored.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
-async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
-    """Condense the oldest entries of the diary if due, and save the result as buffered.
+async def reflect_due(job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None) -> None:
+    """Condense the oldest entries of the diary if due, and save the result: active if a run waits, else buffered.
 
-    Raises StorageError if the storage is not available.
+    Raises StorageError if the storage is not available and no run waits.
     """
-    log = visible_log(log, None)
+    log = visible_log(log, job.run_id)
     plan = plan_reflection(log, diary.limits.observation_tokens)
-    if plan is not None and log.reflection is None and log.tokens >= diary.limits.reflection_start_tokens:
-        raise_if_away(await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True))
+    if plan is None or log.reflection is not None or log.tokens < diary.limits.reflection_start_tokens:
+        return
+    timeout = diary.config.background_timeout if patience is None else patience.left
+    result = await reflect(diary, log, plan, timeout=timeout, buffered=patience is None)
+    if isinstance(result, Exception):
+        _stop_after(result, patience)
 
 
-def _worth_a_call(rows: list[Message], job: Job, limits: Limits, log: ObservationLog) -> list[list[Message]]:
-    """Return batches of rows, one per call of the Observer. Leaves out the newest ones that are still too small.
+def _stop_after(error: Exception, patience: Patience | None) -> None:
+    """After a failure, a run does not wait again, and a queue tries the job again if the storage is not available."""
+    if patience is None:
+        raise_if_away(error)
+    else:
+        patience.lose()
 
-    Keeps small batches before a buffered chunk, since they cannot grow.
+
+def _batches(job: Job, window: Window, *, all_sizes: bool) -> list[list[Message]]:
+    """Return batches of uncovered rows, one per call of the Observer.
+
+    Unless ``all_sizes``, leaves out the newest ones that are too small. Keeps small batches before a buffered chunk,
+    since they cannot grow.
     """
-    waiting = Coverage(log.buffered, job.thread_id)
-    pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
-    least = limits.least_batch_tokens
-    calls = [batch for piece in pieces for batch in split_batches(piece, limits.batch_tokens, job.run_id, least=least)]
+    end = inf if job.before is None else job.before
+    units = [unit for unit in window.fresh(job.pinned) if seq_of(unit[-1]) < end]
+    waiting, limits = Coverage(window.stored.buffered, job.thread_id), window.diary.limits
+    least, calls = limits.least_batch_tokens, list[list[Message]]()
+    for piece in split_at_chunks(units, waiting):
+        calls += split_batches(piece, limits.batch_tokens, job.run_id, least=least)
     newest_chunk = waiting.ranges[-1][0] if waiting.ranges else 0
-    while calls and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
+    while calls and not all_sizes and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
         calls.pop()
     return calls
 
