@@ -211,7 +211,8 @@ class Engine:
                 return True  # no time is left, or another process has taken notes: the run decides again
             diary = self.diary(log, job.thread_id, job.resource_id, emit)
             if job.operation == "reflection":
-                await reflect_due(job, diary, log, patience)
+                limits = diary.limits if run is None else run.window.limits()
+                await reflect_due(job, diary, log, patience, limits.observation_tokens)
             elif job.others:
                 await buffer_other_threads(diary, log)
             else:

@@ -131,13 +131,17 @@ async def observe_due(job: Job, window: Window, patience: Patience | None) -> No
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
-async def reflect_due(job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None) -> None:
+async def reflect_due(
+    job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None, observation_tokens: int
+) -> None:
     """Condense the oldest entries of the diary if due, and save the result: active if a run waits, else buffered.
+
+    ``observation_tokens``: as in ``Limits``.
 
     Raises StorageError if the storage is not available and no run waits.
     """
     log = visible_log(log, job.run_id)
-    plan = plan_reflection(log, diary.limits.observation_tokens)
+    plan = plan_reflection(log, observation_tokens)
     if plan is None or log.reflection is not None or log.tokens < diary.limits.reflection_start_tokens:
         return
     timeout = diary.config.background_timeout if patience is None else patience.left
