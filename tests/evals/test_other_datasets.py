@@ -42,6 +42,17 @@ def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
     assert "| Judged correct without adversarial questions | 100.00 | 100.00 |" in report
 
 
+def test_without_a_judge_a_failed_item_is_no_verdict(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    evaluate("locomo", data, tmp_path / "a", judge=False)
+    failed = lines(tmp_path / "a", "judgements.jsonl")[-1] | {"score": 0.0, "correct": False, "error": "no answer"}
+    with (tmp_path / "a" / "judgements.jsonl").open("a") as file:
+        file.write(json.dumps(failed) + "\n")
+    shown = CliRunner().invoke(app, ["eval", "report", str(tmp_path / "a")]).stdout
+    assert "F1 of stemmed words" in shown
+    assert "judged correct" not in shown
+
+
 def test_questions_can_be_limited(tmp_path: Path) -> None:
     two = [*samples.locomo(), {**samples.locomo()[0], "sample_id": "conv-2"}]
     data = samples.written(tmp_path / "locomo10.json", two)

@@ -219,9 +219,10 @@ def pack_threads(threads: Sequence[Unobserved], log: ObservationLog, limit: int,
     units = [unit for thread in threads for unit in thread.units]
     batches: list[Batch] = []
     for rows in split_batches(units, limit, None, least=least):
-        ids = {row.id for row in rows}
         sources = [
-            sources_of([row for row in raw if row.id in ids], raw, Coverage(log.entries, thread_id), thread_id)
+            sources_of(
+                [row for row in rows if row.thread_id == thread_id], raw, Coverage(log.entries, thread_id), thread_id
+            )
             for thread_id, raw in ((thread.thread_id, thread.raw) for thread in threads)
         ]
         batches.append(Batch(rows=rows, sources=tuple(chain.from_iterable(sources)), run_id=None))
