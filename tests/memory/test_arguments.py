@@ -143,6 +143,15 @@ async def test_arguments_of_calls(storage: Storage, name: str, call: Call) -> No
     assert [row.id for row in await memory.messages.list(thread="t")] == ["a"]
 
 
+async def test_message_ids_that_are_not_valid_unicode(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    await memory.threads.create("t")
+    with pytest.raises(InputError, match="not valid Unicode"):
+        await memory.messages.save([Message.user("Rome", id="\ud800")], thread="t")
+    with pytest.raises(InputError, match="not valid Unicode"):
+        await memory.forget(message_ids=["\ud800"], thread="t")
+
+
 def _vectors() -> Any:
     from diarist.vectors import InMemoryVectorStore
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from diarist.databases.base import Row, Schema, in_sqlite, numbered
+from diarist.databases.base import Row, Schema, as_json, in_sqlite, numbered
 from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_remedies, refuse_impossible
 from diarist.exceptions import ConfigError, InputError
@@ -76,7 +76,7 @@ def _checked(value: Any) -> Value:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list):
-        value = orjson.dumps(value).decode()
+        value = as_json(value)
     if isinstance(value, str):
         value.encode()
         if "\0" in value:
