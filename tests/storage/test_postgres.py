@@ -105,6 +105,23 @@ async def test_a_port_without_a_server() -> None:
     await storage.close()
 
 
+async def test_connections_begin_without_settings_that_pgbouncer_refuses() -> None:
+    begun: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun.append(await reader.readexactly(int.from_bytes(await reader.readexactly(4)) - 4))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        storage = PostgresStorage(f"postgresql://ada@127.0.0.1:{port}/app?sslmode=disable", schema="agents")
+        with pytest.raises(StorageError):
+            await storage.get_thread("trip")
+        await storage.close()
+    names = begun[0][4:].rstrip(b"\0").split(b"\0")[::2]  # after the protocol's version: names and values
+    assert {*names} <= {b"user", b"database", b"client_encoding"}
+
+
 async def test_missing_database(postgres_url: str) -> None:
     async with opened_at_first_use(PostgresStorage(postgres_url.replace("/app?", "/nowhere?"))) as storage:
         with pytest.raises(StorageError, match=r'"nowhere" does not exist; create the database'):
