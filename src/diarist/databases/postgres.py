@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
-from diarist.checks import positive, whole
+from diarist.checks import positive, seconds, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -119,7 +119,7 @@ class PostgresDatabase(Database):
         if schema is not None:
             check_schema_name(schema)
         whole("", "pool_size", pool_size, least=1)
-        positive("", "busy_timeout", busy_timeout)
+        seconds("", "busy_timeout", busy_timeout)
         positive("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
         settings = [
@@ -483,7 +483,8 @@ _REMEDIES = {
     "28P01": "; correct the user or the password in the URL",
     "28000": "; correct the user or the password in the URL, or let the server accept them (pg_hba.conf)",
     "3D000": "; create the database, or name another one in the URL",
-    "3F000": "; name a schema (schema=) that the user may create tables in",
+    "3F000": "; grant the user the rights USAGE and CREATE on the schema, or name another one (schema=)",
+    "42P01": "; the tables were removed: start the program again (or close the storage), and they are created again",
     "42501": "; grant the user the missing privilege, or connect as another user",
     "25006": "; connect to the primary server, which accepts writes",
     "53100": "; free some space on the server's disk",
