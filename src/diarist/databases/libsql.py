@@ -21,7 +21,7 @@ import orjson
 
 from diarist.databases.base import Row, Schema, as_json, in_sqlite, numbered
 from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
-from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_remedies, refuse_impossible
+from diarist.databases.sqlite import erase_from_file, file_path, file_remedies, refuse_impossible
 from diarist.exceptions import ConfigError, InputError
 
 Value = str | int | None
@@ -105,10 +105,7 @@ class LibSQLDatabase(ThreadDatabase):
         if isinstance(place, str) and "://" in place:
             location, token = server_address(place)
             connect = partial(RemoteConnection, location, token if auth_token is None else auth_token, busy_timeout)
-            remedies = {
-                "SQLITE_BUSY": BUSY.format(seconds=busy_timeout),
-                "SQLITE_AUTH": "; use a token that may write",
-            }
+            remedies = {"SQLITE_AUTH": "; use a token that may write"}
         elif auth_token is not None:
             raise ConfigError("auth_token is for a server: give its URL, or leave the token out for a file")
         else:
@@ -119,7 +116,7 @@ class LibSQLDatabase(ThreadDatabase):
             driver: Any = libsql
             self._path = path = file_path(place)
             location, connect = str(path), partial(FileConnection, driver.connect, path, busy_timeout)
-            remedies = file_remedies(path, busy_timeout)
+            remedies = file_remedies(path)
         super().__init__(schema, location, connect=connect, busy_timeout=busy_timeout, remedies=remedies)
 
     async def erase(self) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ class SQLiteDatabase(ThreadDatabase):
             str(path),
             connect=partial(_open_file, path, busy_timeout),
             busy_timeout=busy_timeout,
-            remedies=file_remedies(path, busy_timeout),
+            remedies=file_remedies(path),
         )
         self._log = Path(f"{os.path.realpath(path)}-wal")
         self._erases = False
@@ -267,7 +267,7 @@ async def erase_from_file(database: ThreadDatabase, path: Path) -> tuple[str, ..
 def file_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of the file. Raises ConfigError for an in-memory database and for a URL."""
     text = os.fspath(path) if isinstance(cast(object, path), str | os.PathLike) else ""
-    if not text or ":memory:" in text or "://" in text:
+    if not text or "\0" in text or ":memory:" in text or "://" in text:
         scheme, is_url, _ = text.partition("://")
         given = f"'{scheme}://…'" if is_url else repr(path)  # a URL may hold a password
         raise ConfigError(
@@ -277,14 +277,12 @@ def file_path(path: str | os.PathLike[str]) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def file_remedies(path: Path, busy_timeout: float) -> Mapping[str, str]:
+def file_remedies(path: Path) -> Mapping[str, str]:
     """Return advice for SQLite errors on a file, by the error's name."""
-    return {code: text.format(seconds=busy_timeout, folder=path.parent) for code, text in _REMEDIES.items()}
+    return {code: text.format(folder=path.parent) for code, text in _REMEDIES.items()}
 
 
-BUSY = "; another program has been writing for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout"
 _REMEDIES = {
-    "SQLITE_BUSY": BUSY,
     "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
     "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
     "SQLITE_NOTADB": "; move it away, or choose another path",
@@ -296,9 +294,13 @@ _REMEDIES = {
 
 def refuse_impossible(path: Path) -> None:
     """Raise StorageError for a path at which no file can be created."""
-    if path.is_dir():
+    try:
+        is_folder, has_folder = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}; choose another path") from error
+    if is_folder:
         raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
-    if not path.parent.is_dir():
+    if not has_folder:
         raise StorageError(
             f"cannot open {path}: the folder {path.parent} does not exist; create it, or choose another path"
         )
