@@ -225,9 +225,9 @@ def _not_json(value: Json, room: int = MAX_NESTING) -> str | None:
     return next((wrong for item in found if (wrong := _not_json(item, room - 1))), None)
 
 
-def check_limit(limit: int | None, *, least: int = 0) -> int:
-    """Return ``limit``, or LARGEST for None. Raises InputError for anything but a whole number from ``least`` on."""
-    return LARGEST if limit is None else check_whole("limit", limit, least=least)
+def check_limit(limit: int | None) -> int:
+    """Return ``limit``, or LARGEST for None. Raises InputError for anything but a whole number from 0 on."""
+    return LARGEST if limit is None else check_whole("limit", limit, least=0)
 
 
 def check_place(**places: int | None) -> None:

@@ -27,7 +27,7 @@ _JITTER = 0.02
 _LONGEST_PAUSE = 2.0
 """Longest pause between two attempts in the background, in seconds."""
 
-_detached: set[asyncio.Task[Any]] = set()
+_detached: set[asyncio.Future[Any]] = set()
 """Keeps tasks that run longer than their grace period; asyncio itself has only weak references to tasks."""
 
 
@@ -80,7 +80,7 @@ async def inner_cancel_as_error(work: Awaitable[T]) -> T:
 
 
 async def wait_with_grace(
-    task: asyncio.Task[Any], *, hurried: bool = False, limited: bool = True
+    task: asyncio.Future[Any], *, hurried: bool = False, limited: bool = True
 ) -> asyncio.CancelledError | None:
     """Wait for the end of a task. Returns the last cancellation of the caller that arrived during the wait.
 
@@ -131,12 +131,12 @@ async def _try(work: Callable[[], Awaitable[object]], seconds: float) -> None:
                 raise
 
 
-def _keep(task: asyncio.Task[Any]) -> None:
+def _keep(task: asyncio.Future[Any]) -> None:
     _detached.add(task)
     task.add_done_callback(_log_failure)
 
 
-def _log_failure(task: asyncio.Task[Any]) -> None:
+def _log_failure(task: asyncio.Future[Any]) -> None:
     _detached.discard(task)
     if not task.cancelled() and (error := task.exception()) and not program_is_ending():
         logger.warning("cleanup after a cancelled or failed call failed: %s", error)

@@ -71,6 +71,7 @@ CALLS: list[tuple[str, Call]] = [
     ("query", lambda m: m.messages.search(5, resource="t")),  # pyright: ignore
     ("limit", lambda m: m.messages.search("Rome", resource="t", limit=ODD)),
     ("limit", lambda m: m.messages.search("Rome", resource="t", limit=HUGE)),
+    ("limit", lambda m: m.messages.search("Rome", resource="t", limit=NOTHING)),
     ("query", lambda m: m.diary.search(5, resource="t")),  # pyright: ignore
     ("limit", lambda m: m.diary.search("Rome", resource="t", limit=ODD)),
     ("limit", lambda m: m.messages.list(thread="t", limit=ODD)),
@@ -82,6 +83,7 @@ CALLS: list[tuple[str, Call]] = [
     ("after", lambda m: m.messages.list(thread="t", after=ODD)),
     ("limit", lambda m: m.threads.list(limit=ODD)),
     ("limit", lambda m: m.threads.list(limit=HUGE)),
+    ("limit", lambda m: m.threads.list(limit=NOTHING)),
     ("limit", lambda m: m.threads.clone("t", limit=ODD)),
     ("limit", lambda m: m.threads.clone("t", limit=HUGE)),
     ("message_ids", lambda m: m.threads.clone("t", message_ids="abc")),
@@ -108,6 +110,8 @@ CALLS: list[tuple[str, Call]] = [
     ("resource", lambda m: m.messages.embed(resource=5)),  # pyright: ignore
     ("limit", lambda m: m.diary.events(thread="t", limit=ODD)),
     ("limit", lambda m: m.diary.events(thread="t", limit=HUGE)),
+    ("after", lambda m: m.diary.events(thread="t", after=ODD)),
+    ("after", lambda m: m.diary.events(thread="t", after=HUGE)),
     ("limit", lambda m: m.diary.sources("e", thread="t", limit=ODD)),
     ("date", lambda m: m.diary.as_of("2026-01-01", thread="t")),  # pyright: ignore
     ("date", lambda m: m.diary.as_of(None, thread="t")),  # pyright: ignore
@@ -141,6 +145,15 @@ async def test_arguments_of_calls(storage: Storage, name: str, call: Call) -> No
     with pytest.raises(InputError, match=rf"\b{name}\b.*not "):
         await call(memory)
     assert [row.id for row in await memory.messages.list(thread="t")] == ["a"]
+
+
+async def test_message_ids_that_are_not_valid_unicode(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    await memory.threads.create("t")
+    with pytest.raises(InputError, match="not valid Unicode"):
+        await memory.messages.save([Message.user("Rome", id="\ud800")], thread="t")
+    with pytest.raises(InputError, match="not valid Unicode"):
+        await memory.forget(message_ids=["\ud800"], thread="t")
 
 
 def _vectors() -> Any:

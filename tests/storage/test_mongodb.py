@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from diarist import Memory
 from diarist.exceptions import ConfigError, SchemaError, StorageError
 from diarist.storage import Storage, Thread
 from diarist.storage.mongodb import MongoDBStorage
@@ -85,3 +87,18 @@ async def test_newer_schema_is_refused(server: MongoDBServer) -> None:
         server.collections["diarist.diarist_schema"]["storage"]["version"] = 99
     with pytest.raises(SchemaError, match=r"version 99 .* supports\s+version \d"):
         await MongoDBStorage(server.url).open()
+
+
+def test_a_call_that_its_event_loop_abandons_leaves_no_live_run(server: MongoDBServer) -> None:
+    memory = Memory(storage=MongoDBStorage(server.url), thread_wait=0)
+
+    async def abandon(thread: str, after: int) -> object:
+        task = asyncio.create_task(memory.messages.save("first", thread=thread))
+        for _ in range(after):  # let the task come this far
+            await memory.messages.list(thread="none")
+        return task
+
+    for after in range(10):
+        asyncio.run(abandon(f"t{after}", after))
+        assert asyncio.run(memory.messages.save("second", thread=f"t{after}")) == 1
+    asyncio.run(memory.close())

@@ -69,7 +69,7 @@ def test_other_urls_are_refused(url: str) -> None:
     assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r}"
 
 
-@pytest.mark.parametrize("options", [{"pool_size": 0}, {"busy_timeout": 0}, {"busy_timeout": float("nan")}])
+@pytest.mark.parametrize("options", [{"pool_size": 0}, {"busy_timeout": 0}, {"busy_timeout": float("inf")}])
 def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         PostgresStorage("postgresql://localhost/app", **options)
@@ -105,6 +105,23 @@ async def test_a_port_without_a_server() -> None:
     await storage.close()
 
 
+async def test_connections_begin_without_settings_that_pgbouncer_refuses() -> None:
+    begun: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun.append(await reader.readexactly(int.from_bytes(await reader.readexactly(4)) - 4))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        storage = PostgresStorage(f"postgresql://ada@127.0.0.1:{port}/app?sslmode=disable", schema="agents")
+        with pytest.raises(StorageError):
+            await storage.get_thread("trip")
+        await storage.close()
+    names = begun[0][4:].rstrip(b"\0").split(b"\0")[::2]  # after the protocol's version: names and values
+    assert {*names} <= {b"user", b"database", b"client_encoding"}
+
+
 async def test_missing_database(postgres_url: str) -> None:
     async with opened_at_first_use(PostgresStorage(postgres_url.replace("/app?", "/nowhere?"))) as storage:
         with pytest.raises(StorageError, match=r'"nowhere" does not exist; create the database'):
@@ -120,11 +137,26 @@ async def test_missing_rights(postgres_url: str) -> None:
             await fetch(postgres_url, "GRANT CREATE ON SCHEMA public TO guest")
             assert await storage.create_thread(TRIP)
             await fetch(postgres_url, "REVOKE CREATE ON SCHEMA public FROM guest")
+            await fetch(postgres_url, "CREATE SCHEMA agents")
+            hidden = PostgresStorage(postgres_url.replace("postgres:@", "guest@"), schema="agents")
+            with pytest.raises(StorageError, match="grant the user the rights USAGE and CREATE on the schema"):
+                await hidden.open()
+            await hidden.close()
         async with opened_at_first_use(PostgresStorage(postgres_url.replace("postgres:@", "guest@"))) as storage:
             assert await storage.get_thread("trip")  # the tables are there: nothing has to be created
     finally:
         await fetch(postgres_url, "DROP OWNED BY guest CASCADE")
         await fetch(postgres_url, "DROP ROLE guest")
+
+
+async def test_tables_that_were_removed_are_created_after_closing(postgres_url: str) -> None:
+    async with opened_at_first_use(PostgresStorage(postgres_url, schema="agents")) as storage:
+        assert await storage.create_thread(TRIP)
+        await fetch(postgres_url, "DROP SCHEMA agents CASCADE")
+        with pytest.raises(StorageError, match=r"tables were removed.*close the storage"):
+            await storage.get_thread("trip")
+        await storage.close()
+        assert await storage.get_thread("trip") is None
 
 
 async def test_database_that_cannot_hold_all_texts(postgres_server: str) -> None:

@@ -6,6 +6,7 @@ SQL is written once, as text with ``:name`` for values. Small differences betwee
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -79,6 +80,11 @@ def in_sqlite(sql: str) -> tuple[str, tuple[str, ...]]:
     for mark, (text, _) in MARKS.items():
         sql = sql.replace(mark, text)
     return _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", sql), tuple(_ANY.findall(sql))
+
+
+def as_json(texts: Any) -> str:
+    """Return a list of texts for SQLite. The driver refuses invalid Unicode in it, as in any text."""
+    return json.dumps(texts, ensure_ascii=False)
 
 
 @lru_cache(2048)

@@ -28,6 +28,7 @@ from diarist.exceptions import InputError, StorageError
 T = TypeVar("T")
 
 READERS = 4
+_BUSY = "; another program has been writing for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout"
 
 
 class ThreadConnection(Connection):
@@ -68,7 +69,7 @@ class ThreadDatabase(Database):
         location: Location of the data, to show to users.
         connect: Opens a connection. Must hold no reference to this object, or it could never be garbage-collected.
         busy_timeout: Seconds to wait while another program writes.
-        remedies: Advice by error name, such as ``SQLITE_BUSY``.
+        remedies: Advice by error name, such as ``SQLITE_FULL``.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class ThreadDatabase(Database):
         remedies: Mapping[str, str],
     ) -> None:
         not_negative("", "busy_timeout", busy_timeout)
-        self._schema, self.location, self._connect, self._remedies = schema, location, connect, remedies
+        self._schema, self.location, self._connect = schema, location, connect
+        self._remedies = {**remedies, "SQLITE_BUSY": _BUSY.format(seconds=busy_timeout)}
         self._open: _Threads | None = None
         self._lock = threading.Lock()
 

@@ -12,9 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from diarist.databases.base import Row, Schema, in_sqlite, numbered
+from diarist.databases.base import Row, Schema, as_json, in_sqlite, numbered
 from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
-from diarist.databases.sqlite import BUSY
 from diarist.exceptions import ConfigError, InputError
 
 Value = str | int | None
@@ -41,10 +40,7 @@ class LibSQLDatabase(ThreadDatabase):
             location,
             connect=partial(LibSQLConnection, location, token if auth_token is None else auth_token, busy_timeout),
             busy_timeout=busy_timeout,
-            remedies={
-                "SQLITE_BUSY": BUSY.format(seconds=busy_timeout),
-                "SQLITE_AUTH": "; use a token that may write",
-            },
+            remedies={"SQLITE_AUTH": "; use a token that may write"},
         )
 
     async def erase(self) -> tuple[str, ...]:
@@ -234,7 +230,7 @@ def _checked(value: Any) -> Value:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list):
-        value = orjson.dumps(value).decode()
+        value = as_json(value)
     if isinstance(value, str):
         value.encode()
         if "\0" in value:

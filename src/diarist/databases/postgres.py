@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
-from diarist.checks import positive, whole
+from diarist.checks import positive, seconds, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -119,24 +119,21 @@ class PostgresDatabase(Database):
         if schema is not None:
             check_schema_name(schema)
         whole("", "pool_size", pool_size, least=1)
-        positive("", "busy_timeout", busy_timeout)
+        seconds("", "busy_timeout", busy_timeout)
         positive("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
-        settings = {
-            "lock_timeout": str(max(1, int(busy_timeout * 1000))),
+        settings = [
+            f"SET lock_timeout = {max(1, int(busy_timeout * 1000))}",
             # A client machine that disappears during a transaction must not keep its locks for hours.
-            "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION * 1000),
-        }
+            f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION * 1000}",
+        ]
         if schema is not None:
-            settings["search_path"] = _quoted(schema)
-        connect: Any = asyncpg.connect  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            settings.append(f"SET search_path = {_quoted(schema)}")
         self._connect = partial(  # without a reference to this object: see _Pool
-            connect,
+            _connect,
             "postgresql://" + url.partition("://")[2],
-            timeout=CONNECT_TIMEOUT,
+            "; ".join(settings),
             command_timeout=busy_timeout + statement_timeout,  # a statement may wait for a lock first
-            server_settings=settings,
-            statement_cache_size=512,
         )
         self._tables = tables
         self._schema = schema
@@ -312,6 +309,19 @@ _COLLISIONS = {
 }
 
 
+async def _connect(url: str, settings: str, *, command_timeout: float) -> Any:
+    """Return a connection of the driver. PgBouncer refuses most settings at the start of a connection, so they are
+    sent after it."""
+    connect: Any = asyncpg.connect  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    driver = await connect(url, timeout=CONNECT_TIMEOUT, command_timeout=command_timeout, statement_cache_size=512)
+    try:
+        await driver.execute(settings, timeout=CONNECT_TIMEOUT)
+    except BaseException:
+        driver.terminate()
+        raise
+    return driver
+
+
 class _Pool:
     """The connections of an open database, and the thread with their event loop.
 
@@ -466,11 +476,15 @@ def _quoted(name: str) -> str:
 
 # --- errors ------------------------------------------------------------------------------------------------
 
+_POOLED = "; let the pooler (such as PgBouncer) use session pooling"
 _REMEDIES = {
+    "26000": _POOLED,
+    "42P05": _POOLED,
     "28P01": "; correct the user or the password in the URL",
     "28000": "; correct the user or the password in the URL, or let the server accept them (pg_hba.conf)",
     "3D000": "; create the database, or name another one in the URL",
-    "3F000": "; name a schema (schema=) that the user may create tables in",
+    "3F000": "; grant the user the rights USAGE and CREATE on the schema, or name another one (schema=)",
+    "42P01": "; the tables were removed: start the program again (or close the storage), and they are created again",
     "42501": "; grant the user the missing privilege, or connect as another user",
     "25006": "; connect to the primary server, which accepts writes",
     "53100": "; free some space on the server's disk",

@@ -15,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
-
-from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, in_sqlite, name_of
+from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, as_json, in_sqlite, name_of
 from diarist.databases.blocking import (
     ClosedError,
     ThreadConnection,
@@ -67,7 +65,7 @@ class SQLiteConnection(ThreadConnection):
     def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
         text, lists = in_sqlite(sql)
         for name in lists:
-            values[name] = orjson.dumps(values[name]).decode()
+            values[name] = as_json(values[name])
         return self._driver.execute(text, values)
 
     def begin(self, statement: str) -> None:
@@ -114,7 +112,7 @@ class SQLiteDatabase(ThreadDatabase):
             str(path),
             connect=partial(_open_file, path, busy_timeout),
             busy_timeout=busy_timeout,
-            remedies={code: text.format(seconds=busy_timeout, folder=path.parent) for code, text in _REMEDIES.items()},
+            remedies={code: text.format(folder=path.parent) for code, text in _REMEDIES.items()},
         )
         self._log = Path(f"{os.path.realpath(path)}-wal")
         self._erases = False
@@ -236,9 +234,13 @@ class _MemoryConnection(SQLiteConnection):
 
 
 def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
-    if path.is_dir():
+    try:
+        is_folder, has_folder = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}; choose another path") from error
+    if is_folder:
         raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
-    if not path.parent.is_dir():
+    if not has_folder:
         raise StorageError(
             f"cannot open {path}: the folder {path.parent} does not exist; create it, or choose another path"
         )
@@ -279,7 +281,7 @@ def checkpoint(connection: SQLiteConnection) -> bool:
 def _file_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of the file. Raises ConfigError for an in-memory database and for a URL."""
     text = os.fspath(path) if isinstance(cast(object, path), str | os.PathLike) else ""
-    if not text or ":memory:" in text or "://" in text:
+    if not text or "\0" in text or ":memory:" in text or "://" in text:
         scheme, is_url, _ = text.partition("://")
         given = f"'{scheme}://…'" if is_url else repr(path)  # a URL may hold a password
         raise ConfigError(
@@ -289,9 +291,7 @@ def _file_path(path: str | os.PathLike[str]) -> Path:
     return Path(path).expanduser().absolute()
 
 
-BUSY = "; another program has been writing for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout"
 _REMEDIES = {
-    "SQLITE_BUSY": BUSY,
     "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
     "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
     "SQLITE_NOTADB": "; move it away, or choose another path",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
-from diarist.checks import check_limit
+from diarist.checks import check_whole
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
@@ -138,7 +138,7 @@ class Diary:
             NotFoundError: The thread does not exist, or has no such entry.
             InputError: The thread belongs to another resource; the limit is below 1; or the cursor is of another call.
         """
-        check_limit(limit, least=1)
+        check_whole("limit", limit, least=1)
         entry = find_entry(await self._generations(thread, resource), observation_id)
         if entry is None:
             whose = f"thread {thread!r}" if thread is not None else f"resource {resource!r}"
@@ -164,7 +164,7 @@ class Diary:
 
         With ``thread``, only entries made from messages of this thread. Raises as ``memory.messages.search`` does.
         """
-        terms, most = query_terms(query), check_limit(limit, least=1)
+        terms, most = query_terms(query), check_whole("limit", limit, least=1)
         owner = await self._access.resource_of(thread, resource)
         logs = self._access.logs
         if thread is not None or self._access.shares_diary:
@@ -339,7 +339,7 @@ class Diary:
             InputError: The thread belongs to another resource, or no thread is given where one is required; a limit
                 below 1.
         """
-        check_limit(limit, least=1)
+        check_whole("limit", limit, least=1)
         return await self._storage.list_events(await self._event_key(thread, resource), after=after, limit=limit)
 
     async def watch(

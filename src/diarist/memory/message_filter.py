@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from diarist.checks import check_limit, checked_metadata
+from diarist.checks import check_limit, check_whole, checked_metadata
 from diarist.exceptions import InputError
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
@@ -107,7 +107,7 @@ async def filtered_hits(
     cursor: str | None,
 ) -> Page[Hit]:
     """Return matching hits as ``SearchStorage.search_messages`` does; the last page may be empty."""
-    check_limit(limit, least=1)
+    check_whole("limit", limit, least=1)
     found: list[Hit] = []
     size = limit if wanted.takes_all else _PAGE
     while True:

@@ -188,11 +188,13 @@ class VectorStoreConformance:
         assert await store.get("i", []) == {}
 
     async def test_existing_values_are_replaced(self, store: VectorStore, second_store: VectorStore) -> None:
-        await filled(store, {"a": {"old": True}, "b": {}})
-        assert await found(second_store) == ["a", "b"]
+        await filled(store, {"a": {"old": True}, "A": {}})
+        assert await found(second_store) == ["a", "A"]
         await store.upsert("i", ["a"], [WEST], [{"new": True}])
-        assert await found(second_store) == ["b", "a"]
+        assert await found(second_store) == ["A", "a"]
         assert (await second_store.get("i", ["a"]))["a"].metadata == {"new": True}
+        await store.upsert("i", ["a"], [WEST])
+        assert (await second_store.get("i", ["a"]))["a"].metadata == {}
         info = await second_store.describe("i")
         assert info is not None
         assert info.count == 2
@@ -302,6 +304,7 @@ class VectorStoreConformance:
         assert await found(store, top_k=3) == ["00", "01", "02"]
         assert len(await found(store)) == 10
         assert len(await found(store, top_k=1000)) == 30
+        assert await found(store, {"n": {"$gte": 20}}, top_k=3) == ["20", "21", "22"]
         (hit,) = await store.query("i", EAST, top_k=1)
         assert hit.metadata == {"n": 0}
 

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast, get_args
 
+from diarist.checks import check_whole
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.vectors.base import Filter, Metadata, Metric, Value
 from diarist.vectors.filters import Node, is_plain, is_value, parse_filter
@@ -107,8 +108,7 @@ def check_vector(index: str, settings: Settings, vector: Sequence[float]) -> arr
 
 def check_query(top_k: int, filter: Filter | None) -> Node:
     """Return the parsed filter. Raises InputError."""
-    if top_k < 1:
-        raise InputError(f"top_k must be at least 1, not {top_k}")
+    check_whole("top_k", top_k, least=1)
     return parse_filter(filter)
 
 

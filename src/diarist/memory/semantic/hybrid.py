@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any, cast
 
-from diarist.checks import check_limit
+from diarist.checks import check_whole
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
@@ -59,7 +59,7 @@ async def hybrid_search(
     check_query(query)
     if not query.strip():
         raise InputError("the query is empty: pass the text to search for")
-    check_limit(limit, least=1)
+    check_whole("limit", limit, least=1)
     word, start = ("ranked", 0) if cursor is None else decode_cursor(cursor, "this search", str, int)
     if word != "ranked" or start < 0:
         raise InputError(f"not a cursor of this search: {cursor!r}")

@@ -29,6 +29,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 
+from diarist.concurrency import wait_with_grace
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
 from diarist.storage.codec import ttl_micros
 
@@ -74,7 +75,8 @@ class Server:
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[Concatenate[Db, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run ``work`` in another thread. It completes even if the caller is cancelled."""
+        """Run ``work`` in another thread. It completes even if the caller is cancelled, which waits for it for a
+        while."""
         while True:
             with self._lock:
                 opened = self._open
@@ -87,7 +89,12 @@ class Server:
                 if opened.closed:
                     continue  # another task closed it between opening and submitting
                 raise
-            return await asyncio.wrap_future(future)
+            result = asyncio.wrap_future(future)
+            try:
+                return await asyncio.shield(result)
+            except asyncio.CancelledError:
+                await wait_with_grace(result, hurried=True)  # the caller may look at once for what the work has done
+                raise
 
     async def close(self) -> None:
         with self._lock:

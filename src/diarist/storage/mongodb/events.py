@@ -12,7 +12,7 @@ from bson import ObjectId
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from diarist.checks import check_limit
+from diarist.checks import check_limit, check_place
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.mongodb.client import NOW, Db, Document, literal, raised
 from diarist.storage.records import Event
@@ -45,6 +45,7 @@ def append_event(db: Db, key: str, type: str, data: str, keep: int) -> Event:
 
 def list_events(db: Db, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
     limit = check_limit(limit)
+    check_place(after=after)
     head = db[_HEADS].find_one({"_id": key})
     if head is None or not limit:
         return []

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
-from diarist.checks import check_limit, checked
+from diarist.checks import check_whole, checked
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import (
     OF_RESOURCE,
@@ -27,7 +27,7 @@ _RESOURCES, _MEMORIES = "diarist_resources", "diarist_working_memories"
 
 def list_resources(db: Db, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
     """Return a page of resource ids, merged from one page of each of the three collections."""
-    limit, after = check_limit(limit, least=1), after_resource(cursor)
+    limit, after = check_whole("limit", limit, least=1), after_resource(cursor)
     ids: set[str] = set()
     for collection, prefix in ((_RESOURCES, ""), (_MEMORIES, OF_RESOURCE), (HEADS, OF_RESOURCE)):
         beyond = {"$gte": prefix} if after is None else {"$gt": prefix + after}

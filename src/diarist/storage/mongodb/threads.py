@@ -16,7 +16,7 @@ from bson import ObjectId
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from diarist.checks import LARGEST, check_limit, checked
+from diarist.checks import LARGEST, check_whole, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
 from diarist.storage.codec import (
@@ -102,7 +102,7 @@ def list_threads(
     newest_first: bool = True,
     hidden: bool = False,
 ) -> Page[Thread]:
-    limit = check_limit(limit, least=1)
+    limit = check_whole("limit", limit, least=1)
     order, beyond = (-1, "$lt") if newest_first else (1, "$gt")
     wanted: Document = dict(_ALL if hidden else _VISIBLE)
     if resource_id is not None:

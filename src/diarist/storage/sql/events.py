@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diarist.checks import check_limit
+from diarist.checks import check_limit, check_place
 from diarist.databases.base import Connection
 from diarist.storage.codec import at_micros, from_json
 from diarist.storage.records import Event
@@ -42,6 +42,7 @@ async def append_event(connection: Connection, key: str, type: str, data: str, k
 
 
 async def list_events(connection: Connection, key: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+    check_place(after=after)
     rows = await connection.fetch(
         "SELECT seq, type, data, created_at FROM diarist_events WHERE key = :key AND seq > :after"
         " ORDER BY seq LIMIT :most",

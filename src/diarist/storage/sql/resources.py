@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diarist.checks import check_limit, checked
+from diarist.checks import check_whole, checked
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import (
@@ -26,7 +26,7 @@ SELECT id FROM (
 
 
 async def list_resources(connection: Connection, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
-    limit, after = check_limit(limit, least=1), after_resource(cursor)
+    limit, after = check_whole("limit", limit, least=1), after_resource(cursor)
     rows = await connection.fetch(
         _LIST if after is not None else _LIST.replace("WHERE id > :after ", ""),
         start=len(OF_RESOURCE) + 1,

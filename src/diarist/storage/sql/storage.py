@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from diarist.byte_cache import ByteCache
-from diarist.checks import LARGEST, check_limit, checked
+from diarist.checks import LARGEST, check_whole, checked
 from diarist.databases.base import Connection, Database, OnDatabase, read_version, reads, writes
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Ranges, SearchStorage, Storage
@@ -130,7 +130,7 @@ class SQLStorage(_Transactions, Storage, SearchStorage):
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        terms, limit, place = query_terms(query), check_limit(limit, least=1), (resource_id, thread_id)
+        terms, limit, place = query_terms(query), check_whole("limit", limit, least=1), (resource_id, thread_id)
         tries = 0
         while True:
             page = await self.database.read(search.search_messages, terms, *place, limit, cursor, tries < search.TRIES)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from diarist.checks import check_limit, checked
+from diarist.checks import check_whole, checked
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Json
@@ -115,7 +115,7 @@ async def list_threads(
     newest_first: bool = True,
     hidden: bool = False,
 ) -> Page[Thread]:
-    limit = check_limit(limit, least=1)
+    limit = check_whole("limit", limit, least=1)
     order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
     query, values = _ALL if hidden else _VISIBLE, dict[str, Any](most=limit + 1)
     if resource_id is not None:
