@@ -119,7 +119,7 @@ class Observing:
         self.conversation = conversation
         self.messages, self.message_tokens = _take(conversation, limit_tokens)
         self.model = model
-        self.thread = thread_of(path, conversation, thread or ("" if storage is None else None))
+        self.thread = thread_of(path, conversation, "" if storage is None else thread)
         self.observer = Work()
         self.reflector = Work()
         self.stored = False
@@ -133,6 +133,8 @@ class Observing:
                 "--base-url and --api-key-env have no effect without a model; "
                 "add --model, for example openai/gpt-5-mini"
             )
+        if thread is not None and storage is None:
+            raise ConfigError("--thread has no effect without --storage; add --storage DATABASE")
         observation: dict[str, Any] = {"message_tokens": message_tokens, "observer_batch_tokens": batch_tokens}
         reflection: dict[str, Any] = {"observation_tokens": observation_tokens}
         for options in (observation, reflection):
