@@ -354,7 +354,8 @@ class TestReport:
         run(command(data, tmp_path / "a"))
         run(command(data, tmp_path / "b", "--system", "last", "--last-messages", "2"))
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
-        assert "| a: om, run 1 | b: last, run 1 | 4 | +75.0 |" in (tmp_path / "a" / "report.md").read_text()
+        row = f"| {tmp_path / 'a'}: om, run 1 | {tmp_path / 'b'}: last, run 1 | 4 | +75.0 |"
+        assert row in (tmp_path / "a" / "report.md").read_text()
 
     def test_a_folder_without_a_run_is_refused(self, tmp_path: Path) -> None:
         assert "holds no run of diarist eval" in run(["eval", "report", str(tmp_path)], status=2).stderr

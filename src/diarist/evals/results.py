@@ -103,6 +103,7 @@ class Cost:
 class Comparison:
     """A paired comparison of two lists of items with the same questions."""
 
+    metric: str
     first: str
     second: str
     questions: int
@@ -249,14 +250,15 @@ class Results:
 
 
 def compare_folders(first: Results, second: Results) -> list[Comparison]:
-    """Compare the systems of two folders, run by run, on the questions that both have."""
+    """Compare the systems of two folders, run by run, on the questions and by the last metric that both have."""
     found: list[Comparison] = []
     for part in first.parts:
-        metric = first.metrics(part)[-1]
-        for one in first.systems:
-            for other in second.systems:
-                for run in sorted(set(first.runs(one)) & set(second.runs(other))):
-                    found.append(_compare(first, one, run, second, other, run, metric, part))
+        names = {metric.name for metric in second.metrics(part)}
+        for metric in [metric for metric in first.metrics(part) if metric.name in names][-1:]:
+            for one in first.systems:
+                for other in second.systems:
+                    for run in sorted(set(first.runs(one)) & set(second.runs(other))):
+                        found.append(_compare(first, one, run, second, other, run, metric, part))
     return [comparison for comparison in found if comparison.questions]
 
 
@@ -270,8 +272,9 @@ def _compare(
     test = mcnemar([v == 1 for v in first], [v == 1 for v in second]) if metric.binary else None
     away = left is not right
     return Comparison(
-        f"{f'{left.folder.name}: ' if away else ''}{one}, run {run}",
-        f"{f'{right.folder.name}: ' if away else ''}{other}, run {other_run}",
+        metric.name,
+        f"{f'{left.folder}: ' if away else ''}{one}, run {run}",
+        f"{f'{right.folder}: ' if away else ''}{other}, run {other_run}",
         len(shared),
         test,
         difference(first, second),
