@@ -9,12 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
-import orjson
-
 from diarist.evals.datasets import dataset_class
 from diarist.evals.datasets.base import Figure, Grade, Judged
 from diarist.evals.items import Question
-from diarist.evals.records import Record, Records
+from diarist.evals.records import Record, Records, read_record
 from diarist.evals.statistics import (
     Difference,
     Interval,
@@ -118,7 +116,7 @@ class Results:
         folder: The ``--out`` of ``diarist eval``.
 
     Raises:
-        InputError: The folder holds no run.
+        InputError: The folder holds no run, or a damaged one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,7 +124,7 @@ class Results:
         if not path.is_file():
             raise InputError(f"{folder} holds no run of diarist eval: there is no {path}")
         self.folder = folder
-        self.run: Record = orjson.loads(path.read_bytes())
+        self.run = read_record(path)
         self.questions = {str(one["question"]): one for one in Records(folder / "questions.jsonl", "question")}
         self._answers = Records(folder / "answers.jsonl", "system", "run", "question")
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
