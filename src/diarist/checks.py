@@ -214,8 +214,11 @@ def _not_json(value: Json, room: int = MAX_NESTING) -> str | None:
 
 
 def check_limit(limit: int | None, *, least: int = 0) -> int:
-    """Return ``limit``, or LARGEST for None. Raises InputError for anything but a whole number from ``least`` on."""
-    return LARGEST if limit is None else check_whole("limit", limit, least=least)
+    """Return ``limit``; for None, a number so large that a query can still ask for one row more.
+
+    Raises InputError for anything but a whole number from ``least`` on.
+    """
+    return LARGEST - 1 if limit is None else check_whole("limit", limit, least=least)
 
 
 def check_place(**places: int | None) -> None:

@@ -106,6 +106,8 @@ CALLS: list[tuple[str, Call]] = [
     ("resource", lambda m: m.working.update({}, resource=["t"])),  # pyright: ignore
     ("thread", lambda m: m.recall("Rome", thread=5)),  # pyright: ignore
     ("resource", lambda m: m.messages.embed(resource=5)),  # pyright: ignore
+    ("to", lambda m: m.threads.rewind("t", to=["a"])),  # pyright: ignore
+    ("message_id", lambda m: m.messages.update(["a"], thread="t", text="Oslo")),  # pyright: ignore
     ("limit", lambda m: m.diary.events(thread="t", limit=ODD)),
     ("limit", lambda m: m.diary.events(thread="t", limit=HUGE)),
     ("limit", lambda m: m.diary.sources("e", thread="t", limit=ODD)),
@@ -141,6 +143,14 @@ async def test_arguments_of_calls(storage: Storage, name: str, call: Call) -> No
     with pytest.raises(InputError, match=rf"\b{name}\b.*not "):
         await call(memory)
     assert [row.id for row in await memory.messages.list(thread="t")] == ["a"]
+
+
+@pytest.mark.parametrize("limit", [NOTHING, 2**63 - 2])
+async def test_a_page_without_a_limit(storage: Storage, limit: int) -> None:
+    memory = Memory(storage=storage)
+    await memory.messages.save([Message.user("Rome", id="a")], thread="t")
+    assert [thread.id for thread in (await memory.threads.list(limit=limit)).items] == ["t"]
+    assert [hit.message.id for hit in (await memory.messages.search("Rome", thread="t", limit=limit)).items] == ["a"]
 
 
 def _vectors() -> Any:

@@ -107,7 +107,7 @@ async def filtered_hits(
     cursor: str | None,
 ) -> Page[Hit]:
     """Return matching hits as ``SearchStorage.search_messages`` does; the last page may be empty."""
-    check_limit(limit, least=1)
+    limit = check_limit(limit, least=1)
     found: list[Hit] = []
     size = limit if wanted.takes_all else _PAGE
     while True:

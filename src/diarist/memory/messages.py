@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from diarist.checks import check_metadata_of, check_names, checked_metadata
+from diarist.checks import check_ids, check_metadata_of, check_names, checked_metadata
 from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
@@ -144,6 +144,7 @@ class Messages:
             StorageError: The message is either unchanged or fully changed. If it is changed, some data made from the
                 old words may remain: repeat the call.
         """
+        check_ids("message_id", [message_id])
         if text is not None and parts is not None:
             raise InputError("give text= or parts=, not both")
         if not isinstance(cast(Any, text), str | None):

@@ -251,6 +251,7 @@ class Threads:
             InputError: The thread belongs to another resource.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
         """
+        check_ids("to", [to])
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
             await self._forgetting.finish_deletions(found)
