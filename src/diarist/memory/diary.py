@@ -61,6 +61,9 @@ class Diary:
         self._access, self._forgetting, self._engine = access, forgetting, engine
         self._storage, self._counter, self._config = access.storage, access.counter, access.config
 
+    def __repr__(self) -> str:
+        return f"Diary({self._storage!r})"
+
     # -- reading
 
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> ObservationLog:

@@ -39,6 +39,9 @@ class Messages:
         self._access, self._forgetting = access, forgetting
         self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
 
+    def __repr__(self) -> str:
+        return f"Messages({self._storage!r})"
+
     async def list(
         self,
         *,

@@ -38,6 +38,9 @@ class Threads:
         self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
         self._branches = Branches(access.storage, access.counter, access.embedding)
 
+    def __repr__(self) -> str:
+        return f"Threads({self._storage!r})"
+
     async def create(
         self,
         thread: str | None = None,
