@@ -98,9 +98,10 @@ def test_what_is_no_path_is_refused(path: Any, named: str) -> None:
         SQLiteStorage(path)
 
 
-def test_negative_busy_timeout_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="busy_timeout"):
-        SQLiteStorage(path, busy_timeout=-1)
+@pytest.mark.parametrize("wrong", [-1, "30", None, float("inf")])
+def test_an_impossible_busy_timeout_is_refused(path: Path, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="busy_timeout must be a number of seconds from 0 on, not "):
+        SQLiteStorage(path, busy_timeout=wrong)
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from diarist.checks import not_negative
 from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, name_of
 from diarist.exceptions import InputError, StorageError
 
@@ -71,7 +70,6 @@ class ThreadDatabase(Database):
         schema: The tables that are created or migrated.
         location: Location of the data, to show to users.
         connect: Opens a connection. Must hold no reference to this object, or it could never be garbage-collected.
-        busy_timeout: Seconds to wait while another program writes.
         remedies: Advice by error name, such as ``SQLITE_BUSY``.
     """
 
@@ -81,10 +79,8 @@ class ThreadDatabase(Database):
         location: str,
         *,
         connect: Callable[[], ThreadConnection],
-        busy_timeout: float,
         remedies: Mapping[str, str],
     ) -> None:
-        not_negative("", "busy_timeout", busy_timeout)
         self._schema, self.location, self._connect, self._remedies = schema, location, connect, remedies
         self._open: _Threads | None = None
         self._lock = threading.Lock()

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from diarist.checks import seconds
 from diarist.databases.base import Row, Schema, in_sqlite, numbered
 from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_remedies, refuse_impossible
@@ -100,6 +101,7 @@ class LibSQLDatabase(ThreadDatabase):
         auth_token: str | None = None,
         busy_timeout: float = 30.0,
     ) -> None:
+        seconds("", "busy_timeout", busy_timeout, zero=True)
         self._path: Path | None = None
         connect: Callable[[], LibSQLConnection]
         if isinstance(place, str) and "://" in place:
@@ -120,7 +122,7 @@ class LibSQLDatabase(ThreadDatabase):
             self._path = path = file_path(place)
             location, connect = str(path), partial(FileConnection, driver.connect, path, busy_timeout)
             remedies = file_remedies(path, busy_timeout)
-        super().__init__(schema, location, connect=connect, busy_timeout=busy_timeout, remedies=remedies)
+        super().__init__(schema, location, connect=connect, remedies=remedies)
 
     async def erase(self) -> tuple[str, ...]:
         if self._path is None:

@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
-from diarist.checks import positive, whole
+from diarist.checks import seconds, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -119,8 +119,8 @@ class PostgresDatabase(Database):
         if schema is not None:
             check_schema_name(schema)
         whole("", "pool_size", pool_size, least=1)
-        positive("", "busy_timeout", busy_timeout)
-        positive("", "statement_timeout", statement_timeout)
+        seconds("", "busy_timeout", busy_timeout)
+        seconds("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
         settings = {
             "lock_timeout": str(max(1, int(busy_timeout * 1000))),

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import orjson
 
+from diarist.checks import seconds
 from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, in_sqlite, name_of
 from diarist.databases.blocking import (
     ClosedError,
@@ -107,12 +108,12 @@ class SQLiteDatabase(ThreadDatabase):
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema, *, busy_timeout: float = 30.0) -> None:
+        seconds("", "busy_timeout", busy_timeout, zero=True)
         self._path = path = file_path(path)
         super().__init__(
             schema,
             str(path),
             connect=partial(_open_file, path, busy_timeout),
-            busy_timeout=busy_timeout,
             remedies=file_remedies(path, busy_timeout),
         )
         self._log = Path(f"{os.path.realpath(path)}-wal")
