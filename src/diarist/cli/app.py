@@ -272,7 +272,11 @@ def import_(
     ],
     database: _Database,
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Skip threads that the database has already, instead of failing.")
+        bool,
+        typer.Option(
+            "--skip-existing",
+            help="Skip threads that the database has already, instead of failing. Not for conversations.",
+        ),
     ] = False,
     thread: Annotated[
         str | None,
