@@ -139,7 +139,7 @@ class Diary:
 
         Raises:
             NotFoundError: The thread does not exist, or has no such entry.
-            InputError: The thread belongs to another resource; the limit is below 1; or the cursor is of another call.
+            InputError: The thread belongs to another resource; the limit is below 1; or the cursor is invalid.
         """
         check_limit(limit, least=1)
         entry = find_entry(await self._generations(thread, resource), observation_id)

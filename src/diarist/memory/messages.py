@@ -83,11 +83,12 @@ class Messages:
     async def save(self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = "") -> int:
         """Add messages at the end of a thread, all or none. Creates the thread if necessary.
 
-        Skips messages with an id that the thread has or had. If two new messages share an id, the later one takes the
-        place of the first, as in ``generate``. Returns the number of new messages.
+        Skips system messages, and messages with an id that the thread has or had. If two new messages share an id, the
+        later one takes the place of the first, as in ``generate``. Returns the number of new messages.
 
         Args:
             messages: As for ``generate``: a text, a message, or a list of messages or OpenAI-style dictionaries.
+            title: The title, if this call creates the thread.
 
         Raises:
             InputError: The thread belongs to another resource; or an input entry is invalid (the error names it).
@@ -216,11 +217,11 @@ class Messages:
             message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
                 or a pair (before, after); 100 at most.
             limit: Hits per page. With a filter the last page may be empty.
-            cursor: The cursor of the previous page.
+            cursor: The cursor of the previous page of the same search.
 
         Raises:
             InputError: Neither ``resource`` nor ``thread`` is given; the thread belongs to another resource; or another
-                argument is invalid, such as a query without words, a cursor of another search, or a time without a time
+                argument is invalid, such as a query without words, an invalid cursor, or a time without a time
                 zone.
             NotFoundError: The thread does not exist.
             ConfigError: The storage cannot search.
