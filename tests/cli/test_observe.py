@@ -338,7 +338,7 @@ def long_file(tmp_path: Path) -> Path:
     return path
 
 
-SMALL = ("--message-tokens", 1000, "--batch-tokens", 300)
+SMALL = ("--batch-tokens", 300)
 
 
 def test_a_model_writes_the_diary_and_its_calls_and_tokens_are_told(file: Path, serve: Any):

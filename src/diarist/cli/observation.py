@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
 from diarist.cli.databases import storage_at
@@ -106,7 +105,6 @@ class Observing:
         base_url: str | None,
         api_key_env: str | None,
         timezone: str,
-        message_tokens: int | None,
         batch_tokens: int | None,
         observation_tokens: int | None,
         limit_tokens: int | None,
@@ -135,14 +133,12 @@ class Observing:
             )
         if thread is not None and storage is None:
             raise ConfigError("--thread has no effect without --storage; add --storage DATABASE")
-        observation: dict[str, Any] = {"message_tokens": message_tokens, "observer_batch_tokens": batch_tokens}
-        reflection: dict[str, Any] = {"observation_tokens": observation_tokens}
-        for options in (observation, reflection):
-            for name in [name for name, value in options.items() if value is None]:
-                del options[name]
+        reflection = ReflectionConfig(model=roles[1])
+        if observation_tokens is not None:
+            reflection = replace(reflection, observation_tokens=observation_tokens)
         self._config = ObservationalMemoryConfig(
-            observation=ObservationConfig(model=roles[0], **observation),
-            reflection=ReflectionConfig(model=roles[1], **reflection),
+            observation=ObservationConfig(model=roles[0], observer_batch_tokens=batch_tokens),
+            reflection=reflection,
             timezone=timezone,
         )
 
