@@ -26,6 +26,8 @@ _FAST = (
     "bgwriter_flush_after = 0",
     "wal_writer_flush_after = 0",
     "autovacuum = off",
+    "max_wal_size = '64MB'",
+    "min_wal_size = '32MB'",
 )
 
 

@@ -20,6 +20,7 @@ class TestQdrantInMemory(VectorStoreConformance):
             yield store
 
 
+@pytest.mark.slow
 class TestQdrantInAFolder(VectorStoreConformance):
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[VectorStore]:
