@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ async def judged(data: Dataset, number: int, reply: str, response: str = "an ans
 def asked(data: Dataset, part: str) -> Question:
     """The question whose id contains a word."""
     return next(one for history in data.histories for one in history.questions if part in one.id)
+
+
+def item_of(question: Question, judgement: dict[str, Any]) -> Judged:
+    """The item of a question that was judged like this."""
+    fields = {"type": question.type, "part": question.part, "data": question.data}
+    return Judged(question=fields, answer={}, judgement=judgement)
 
 
 @pytest.fixture
@@ -301,7 +308,7 @@ class TestHaluMem:
         for part, replies in scripts.items():
             response = "one\ntwo\n\nthree" if "accuracy" in part else "notes"
             grade = await halumem.grade(asked(halumem, part), response, Judge(*replies))
-            done.append(Judged(question=asked(halumem, part), grade=grade))
+            done.append(item_of(asked(halumem, part), asdict(grade)))
         found = {figure.name: figure.value for figure in halumem.summary(done)}
         assert found == {
             "Extraction: recall": 0.5,
@@ -326,7 +333,8 @@ class TestHaluMem:
         assert judge.prompts == []
 
     async def test_a_failed_item_counts_as_wrong(self, halumem: Dataset) -> None:
-        failed = [Judged(question=asked(halumem, part), grade=None) for part in ("memory-1", "memory-3", "question")]
+        failure = {"score": 0.0, "correct": False, "error": "no answer"}
+        failed = [item_of(asked(halumem, part), failure) for part in ("memory-1", "memory-3", "question")]
         found = {figure.name: figure.value for figure in halumem.summary(failed)}
         assert found["Extraction: recall"] == found["Extraction: false memories resisted"] == 0
         assert found["Answers: correct"] == 0

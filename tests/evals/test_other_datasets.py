@@ -52,6 +52,17 @@ def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path
     assert "| om, run 1 | 5 | +0.0 |" in re.sub(r"\| \S+: ", "| ", compared)
 
 
+def test_without_a_judge_a_failed_item_is_no_verdict(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    evaluate("locomo", data, tmp_path / "a", judge=False)
+    failed = lines(tmp_path / "a", "judgements.jsonl")[-1] | {"score": 0.0, "correct": False, "error": "no answer"}
+    with (tmp_path / "a" / "judgements.jsonl").open("a") as file:
+        file.write(json.dumps(failed) + "\n")
+    shown = CliRunner().invoke(app, ["eval", "report", str(tmp_path / "a")]).stdout
+    assert "F1 of stemmed words" in shown
+    assert "judged correct" not in shown
+
+
 def test_questions_can_be_limited(tmp_path: Path) -> None:
     two = [*samples.locomo(), {**samples.locomo()[0], "sample_id": "conv-2"}]
     data = samples.written(tmp_path / "locomo10.json", two)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import orjson
 import pytest
+from rich.console import Console
 
 from diarist import Usage
 from diarist.evals.items import Session, session_text, spread
 from diarist.evals.metering import BudgetReached, Meter, MeteredModel, parse_price, tally
-from diarist.evals.progress import Lines, time_left
+from diarist.evals.progress import Progress, time_left
 from diarist.evals.records import Records, file_name
 from diarist.evals.report import write_report
 from diarist.evals.results import Results
@@ -28,7 +30,7 @@ from tests.evals.test_statistics import BY_TYPE
 def run_of(folder: Path) -> Path:
     """A run's folder with 468 right answers of 500."""
     settings = {"dataset": "longmemeval", "observer": "m", "reader": "m", "judge": "m"}
-    numbers = {"message_tokens": 30_000, "observation_tokens": 40_000, "memory_per_run": False}
+    numbers = {"message_tokens": 30_000, "observation_tokens": 40_000}
     run = {
         "id": "1", "settings": settings | numbers, "systems": ["om"], "runs": 1, "diarist": "0", "title": "LongMemEval",
         "paper": "Wu et al. 2024", "metric": "accuracy", "exact_prompts": True, "data_file": "longmemeval_s.json",
@@ -102,24 +104,29 @@ class TestProgress:
         assert time_left(done, total, seconds) == text
 
     def test_plain_lines_come_at_the_start_now_and_then_and_at_the_end(self) -> None:
-        lines: list[str] = []
-        with Lines(lines.append, every=0.0).stage("Ingest", 3, lambda: 1.5) as stage:
-            assert lines == ["Ingest: 0 of 3, time left unknown, $1.5000 spent"]
+        console = Console(file=StringIO(), soft_wrap=True)
+        with console.capture() as shown, Progress(console, every=0.0).stage("Ingest", 3, lambda: 1.5) as stage:
             for _ in range(3):
                 stage.advance()
+        lines = shown.get().splitlines()
+        assert lines[0] == "Ingest: 0 of 3, time left unknown, $1.5000 spent"
         assert [line.partition(",")[0] for line in lines[1:]] == ["Ingest: 1 of 3", "Ingest: 2 of 3", "Ingest: 3 of 3"]
         assert lines[-1] == "Ingest: 3 of 3, $1.5000 spent"
 
     def test_what_was_done_before_takes_no_time(self) -> None:
-        lines: list[str] = []
-        with Lines(lines.append, every=0.0).stage("Ingest", 4, lambda: 0.0) as stage:
+        console = Console(file=StringIO(), soft_wrap=True)
+        with console.capture() as shown, Progress(console, every=60.0).stage("Ingest", 4, lambda: 0.0) as stage:
             for _ in range(3):
                 stage.advance(before=True)
-        assert lines[-1] == "Ingest: 3 of 4, time left unknown, $0.0000 spent"
-        quiet: list[str] = []
-        with Lines(quiet.append, every=60.0).stage("Ingest", 3, lambda: 0.0) as stage:
+        assert shown.get().splitlines()[1:] == ["Ingest: 3 of 4, time left unknown, $0.0000 spent"]
+
+    def test_a_terminal_gets_a_bar(self) -> None:
+        console = Console(file=StringIO(), force_terminal=True, width=100)
+        with console.capture() as shown, Progress(console).stage("Ingest", 2, lambda: 1.5) as stage:
             stage.advance()
-        assert len(quiet) == 2
+        assert "1/2" in shown.get()
+        assert "$1.5000 spent" in shown.get()
+        assert "Ingest: " not in shown.get()
 
 
 class TestMoney:

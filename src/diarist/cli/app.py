@@ -76,7 +76,7 @@ def demo(
 
     from diarist.cli.demo.play import play
     from diarist.cli.demo.replay import Settings
-    from diarist.cli.models import model_at
+    from diarist.cli.objects import model_at
 
     for name, value in (("--base-url", base_url), ("--api-key-env", api_key_env)):
         if value and not model:

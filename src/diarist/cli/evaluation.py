@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -80,10 +79,7 @@ def evaluate(
     concurrency: Annotated[int, typer.Option(min=1, help="Histories or questions at the same time.")] = 4,
     message_tokens: Annotated[int, typer.Option(min=1, help="Observe when this many tokens are new.")] = 30_000,
     observation_tokens: Annotated[int, typer.Option(min=1, help="Condense the diary at this many tokens.")] = 40_000,
-    summary_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="For summary: its tokens. Default: those of om's diary, or 4,000 without om."),
-    ] = None,
+    summary_tokens: Annotated[int, typer.Option(min=1, help="For summary: its maximum tokens.")] = 4_000,
     last_messages: Annotated[int, typer.Option(min=1, help="For last: number of messages.")] = 50,
     top_k: Annotated[int, typer.Option(min=1, help="For semantic: number of messages to find.")] = 20,
     embedder: Annotated[
@@ -112,14 +108,10 @@ def evaluate(
     memories: Annotated[
         Path | None, typer.Option(help="Folder of ingested memories, shared by runs. Default: 'memories' beside --out.")
     ] = None,
-    memory_per_run: Annotated[
-        bool, typer.Option("--memory-per-run", help="Ingest again for each of the --runs.")
-    ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed items again.")] = False,
 ) -> None:
-    from diarist.cli.models import model_at
+    from diarist.cli.eval_run import run_evaluation
     from diarist.evals.metering import parse_price
-    from diarist.evals.run import run_evaluation
     from diarist.evals.settings import Settings
 
     with exit_status():
@@ -151,11 +143,10 @@ def evaluate(
             budget=budget,
             prices=dict(map(parse_price, price or [])),
             concurrency=concurrency,
-            memory_per_run=memory_per_run,
             memories=memories,
             retry_failed=retry_failed,
         )
-        finished = run_evaluation(settings, partial(model_at, api_key_env=api_key_env))
+        finished = run_evaluation(settings, api_key_env=api_key_env)
     if not finished:
         raise typer.Exit(STOPPED_AT_BUDGET)
 
@@ -176,8 +167,8 @@ def report(
 
     Exit status: 0 done, 2 bad input.
     """
+    from diarist.cli.eval_run import print_results
     from diarist.evals.report import write_report
-    from diarist.evals.run import print_results
 
     with exit_status():
         print_results(write_report(run, others or []))

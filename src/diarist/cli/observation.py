@@ -10,7 +10,7 @@ from pathlib import Path
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
 from diarist.cli.databases import storage_at
 from diarist.cli.inputs import thread_of
-from diarist.cli.models import model_at
+from diarist.cli.objects import model_at
 from diarist.counting import count_parts
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.conversations import Conversation

@@ -47,7 +47,7 @@ def retention(
     """
     import asyncio
 
-    from diarist.cli.models import model_at
+    from diarist.cli.objects import model_at
     from diarist.evals.keyless import evaluate_retention
     from diarist.exceptions import ConfigError
     from diarist.memory.observational.roles.role_models import EXTRACTIVE

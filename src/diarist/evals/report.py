@@ -9,10 +9,10 @@ from string import Template
 
 import orjson
 
-from diarist.evals.datasets.base import Figure
+from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.plots import average_plot, cost_plot
 from diarist.evals.records import file_name, write_text
-from diarist.evals.results import Comparison, Cost, Item, Metric, Results, compare_folders
+from diarist.evals.results import Comparison, Cost, Metric, Results, compare_folders
 
 _CONTEXT_SHOWN = 2_000
 """Characters of a context on the page; the whole context is a file beside it."""
@@ -33,16 +33,14 @@ def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
     sections = list(_sections(results, [Results(other) for other in others]))
     write_text(folder / "report.md", _markdown(results, sections))
     write_text(folder / "report.html", _page(results, sections))
-    for system in results.systems:
-        for run in results.runs(system):
-            lines = [
-                {"question_id": item.question["question"], "hypothesis": item.answer["hypothesis"]}
-                for part in results.parts
-                for item in results.items(system, run, part)
-                if item.question["asks"] == "answer" and item.answer is not None and "hypothesis" in item.answer
-            ]
-            text = "".join(orjson.dumps(line).decode() + "\n" for line in lines)
-            write_text(folder / "hypotheses" / f"{file_name(system)}-run{run}.jsonl", text)
+    hypotheses: dict[Path, str] = {}
+    for system, run, item in results.every_item():
+        if item.question["asks"] == "answer" and "hypothesis" in item.answer:
+            line = {"question_id": item.question["question"], "hypothesis": item.answer["hypothesis"]}
+            path = folder / "hypotheses" / f"{file_name(system)}-run{run}.jsonl"
+            hypotheses[path] = hypotheses.get(path, "") + orjson.dumps(line).decode() + "\n"
+    for path, text in hypotheses.items():
+        write_text(path, text)
     return results
 
 
@@ -74,12 +72,16 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
         else:
             yield Section(f"Beside {other.folder}", "The two runs have no judged question in common.")
     yield _cost_section(results)
-    failures = list(results.failures())
+    failures = [
+        (system, str(run), str(item.question["question"]), item.error)
+        for system, run, item in results.every_item()
+        if item.error
+    ]
     yield Section(
         "Failed items",
         "A failed item counts as wrong. `--retry-failed` tries them again." if failures else "None.",
-        head=("System", "Run", "Question", "Error") if failures else (),
-        rows=[(system, str(run), question, error) for system, run, question, error in failures],
+        head=("System", "Run", "Question", "Error"),
+        rows=failures,
     )
 
 
@@ -93,7 +95,6 @@ def _run_section(results: Results) -> Section:
         *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
         *((name, f"{settings[name]:,}") for name in ("message_tokens", "observation_tokens")),
         *([("observer_tokens", f"{limit:,}")] if (limit := settings.get("observer_tokens")) else []),
-        ("Memories", "made again for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),
         ("diarist", run["diarist"]),
     ]
     unfinished = [
@@ -273,13 +274,7 @@ def _cell(text: str) -> str:
 
 def _page(results: Results, sections: Sequence[Section]) -> str:
     title = f"{results.run['title']}: {', '.join(results.systems)}"
-    items = "".join(
-        _item_html(results, system, run, item)
-        for system in results.systems
-        for run in results.runs(system)
-        for part in results.parts
-        for item in results.items(system, run, part)
-    )
+    items = "".join(_item_html(results.folder, *each) for each in results.every_item())
     return _PAGE.substitute(title=html.escape(title), sections="".join(map(_section_html, sections)), items=items)
 
 
@@ -304,12 +299,10 @@ def _inline(text: str) -> str:
     return text
 
 
-def _item_html(results: Results, system: str, run: int, item: Item) -> str:
-    question, answer, judgement = item.question, item.answer or {}, item.judgement or {}
+def _item_html(folder: Path, system: str, run: int, item: Judged) -> str:
+    question, answer, judgement = item.question, item.answer, item.judgement
     state = "failed" if item.error else "right" if item.score == 1 else "wrong" if item.score == 0 else "partly"
-    head = " · ".join(
-        filter(None, (system, f"run {run}", str(question["question"]), str(question["part"]), str(question["type"])))
-    )
+    head = " · ".join(filter(None, (system, f"run {run}", str(question["question"]), str(question["part"]), item.type)))
     rows: list[tuple[str, str]] = [
         ("Question", f"{question['text']}" + (f" (asked {question['date']})" if question["date"] else "")),
         ("Reference", str(question["answer"])),
@@ -318,7 +311,7 @@ def _item_html(results: Results, system: str, run: int, item: Item) -> str:
         ("Tool calls", "\n".join(answer.get("tool_calls", []))),
         ("Error", item.error or ""),
         ("Judge", "\n".join(str(reply["reply"]) for reply in judgement.get("replies", []))),
-        ("Score", f"{item.score:g}" + (f" ({judgement['label']})" if judgement.get("label") else "")),
+        ("Score", f"{item.score:g}" + (f" ({item.label})" if item.label else "")),
         ("Details", orjson.dumps(judgement["details"]).decode() if judgement.get("details") else ""),
         (
             "Prompts",
@@ -334,7 +327,7 @@ def _item_html(results: Results, system: str, run: int, item: Item) -> str:
     ]
     body = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in rows if text)
     if file := answer.get("context"):
-        path = results.folder / str(file)
+        path = folder / str(file)
         text = path.read_text(encoding="utf-8") if path.is_file() else "(the file is missing)"
         more = f" … {len(text) - _CONTEXT_SHOWN:,} more characters in the file" if len(text) > _CONTEXT_SHOWN else ""
         name, tokens = html.escape(str(file)), answer.get("context_tokens", 0)

@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from diarist.evals.datasets import dataset_class
-from diarist.evals.datasets.base import Figure, Grade, Judged
-from diarist.evals.items import Question
+from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.records import Record, Records, read_record
 from diarist.evals.statistics import (
     Difference,
@@ -26,30 +25,6 @@ from diarist.evals.statistics import (
     wilson,
 )
 from diarist.exceptions import InputError
-
-Value = Callable[["Item"], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One question as one system answered it in one run. Records that do not exist yet are None."""
-
-    question: Record
-    answer: Record | None
-    judgement: Record | None
-
-    @property
-    def score(self) -> float:
-        return float((self.judgement or {}).get("score") or 0.0)
-
-    @property
-    def correct(self) -> float:
-        return float((self.judgement or {}).get("correct") or 0.0)
-
-    @property
-    def error(self) -> str | None:
-        """Return why the item failed, or None."""
-        return (self.judgement or {}).get("error") or (self.answer or {}).get("error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +49,7 @@ class Metric:
     """A way to score items. ``binary``: every value is 0 or 1."""
 
     name: str
-    value: Value
+    value: Callable[[Judged], float]
     binary: bool
 
 
@@ -128,7 +103,7 @@ class Results:
         self.questions = {str(one["question"]): one for one in Records(folder / "questions.jsonl", "question")}
         self._answers = Records(folder / "answers.jsonl", "system", "run", "question")
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
-        self._ingest = Records(folder / "ingest.jsonl", "system", "run", "history", "session")
+        self._ingest = Records(folder / "ingest.jsonl", "system", "history", "session")
         self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
         self._dataset = dataset_class(str(self.run["settings"]["dataset"]))
 
@@ -147,14 +122,23 @@ class Results:
         """Return the numbers of the runs with judgements."""
         return sorted({record["run"] for record in self._judgements if record["system"] == system})
 
-    def items(self, system: str, run: int, part: str = "") -> list[Item]:
+    def items(self, system: str, run: int, part: str = "") -> list[Judged]:
         """Return the judged items of a part, in the order of the questions."""
-        found: list[Item] = []
+        found: list[Judged] = []
         for id, question in self.questions.items():
             judgement = self._judgements.get(system, run, id)
             if question["part"] == part and judgement is not None:
-                found.append(Item(question, self._answers.get(system, run, id), judgement))
+                answer = self._answers.get(system, run, id) or {}
+                found.append(Judged(question=question, answer=answer, judgement=judgement))
         return found
+
+    def every_item(self) -> Iterator[tuple[str, int, Judged]]:
+        """Yield system, run and item of each judged item, in the order of systems, runs and parts."""
+        for system in self.systems:
+            for run in self.runs(system):
+                for part in self.parts:
+                    for item in self.items(system, run, part):
+                        yield system, run, item
 
     def missing(self, system: str, run: int) -> int:
         """Return the number of questions that are not judged yet; extraction of systems without notes is not asked."""
@@ -165,49 +149,41 @@ class Results:
 
     def metrics(self, part: str = "") -> list[Metric]:
         """Return the data set's metric, and the judge's verdict if that is another one."""
-        every = [item for system in self.systems for run in self.runs(system) for item in self.items(system, run, part)]
+        every = [item for _, _, item in self.every_item() if item.question["part"] == part]
         binary = all(item.score in (0.0, 1.0) for item in every)
-        found = [Metric(self._dataset.metric, _score, binary)]
-        if any(item.judgement and item.judgement.get("correct") is not None for item in every) and any(
-            item.score != item.correct for item in every
-        ):
-            found.append(Metric("judged correct", _correct, True))
+        found = [Metric(self._dataset.metric, lambda item: item.score, binary)]
+        if any(item.correct is not None and item.score != item.correct for item in every):
+            found.append(Metric("judged correct", lambda item: float(item.correct is True), True))
         return found
 
     def averages(self, system: str, metric: Metric, part: str = "") -> list[Average]:
         """Return the mean of each type, then micro and macro averages: of questions, and of types."""
-        runs = self.runs(system)
-        types: dict[str, dict[str, list[float]]] = {}
-        for run in runs:
+        types: dict[str, dict[str, list[float]]] = {}  # the values of each question in all runs
+        by_run: list[dict[str, list[float]]] = []  # the values of all questions in each run
+        for run in self.runs(system):
+            by_run.append({})
             for item in self.items(system, run, part):
-                values = types.setdefault(str(item.question["type"]), {})
-                values.setdefault(str(item.question["question"]), []).append(metric.value(item))
+                value = metric.value(item)
+                types.setdefault(item.type, {}).setdefault(str(item.question["question"]), []).append(value)
+                by_run[-1].setdefault(item.type, []).append(value)
         groups = [[fmean(values) for values in questions.values()] for questions in types.values()]
         if not groups:
             return []
-        by_run = [self._groups(system, run, part, metric) for run in runs]
-        total = sum(map(len, groups))
         found = [
-            _average(name, group, metric, tuple(micro([each[name]]) for each in by_run if name in each))
+            _average(name, group, metric, [fmean(each[name]) for each in by_run if name in each])
             for name, group in zip(types, groups, strict=True)
         ]
         interval = joined([(each.mean, each.interval) for each in found])
         every = [value for group in groups for value in group]
-        found.append(_average("micro", every, metric, tuple(micro([*each.values()]) for each in by_run)))
+        found.append(_average("micro", every, metric, [micro([*each.values()]) for each in by_run]))
         macros = tuple(macro([*each.values()]) for each in by_run)
-        found.append(Average("macro", total, macro(groups), interval, "MOVER", macros))
+        found.append(Average("macro", len(every), macro(groups), interval, "MOVER", macros))
         return found
-
-    def _groups(self, system: str, run: int, part: str, metric: Metric) -> dict[str, list[float]]:
-        groups: dict[str, list[float]] = {}
-        for item in self.items(system, run, part):
-            groups.setdefault(str(item.question["type"]), []).append(metric.value(item))
-        return groups
 
     def summary(self, system: str) -> list[Figure]:
         """Return the numbers that the paper reports beyond these averages: the mean over the runs."""
         by_run = [
-            self._dataset.summary([_judged(item) for part in self.parts for item in self.items(system, run, part)])
+            self._dataset.summary([item for part in self.parts for item in self.items(system, run, part)])
             for run in self.runs(system)
         ]
         found: list[Figure] = []
@@ -225,15 +201,6 @@ class Results:
         """Return the mean and the median size of the contexts in tokens, or None if there are none."""
         sizes = [one["context_tokens"] for one in self._answers if one["system"] == system and "context_tokens" in one]
         return (fmean(sizes), median(sizes)) if sizes else None
-
-    def failures(self) -> Iterator[tuple[str, int, str, str]]:
-        """Yield system, run, question and error of each failed item."""
-        for system in self.systems:
-            for run in self.runs(system):
-                for part in self.parts:
-                    for item in self.items(system, run, part):
-                        if item.error is not None:
-                            yield system, run, str(item.question["question"]), item.error
 
     def comparisons(self, metric: Metric, part: str = "") -> list[Comparison]:
         """Compare each two systems, run by run, and each two runs of a system."""
@@ -279,29 +246,11 @@ def _compare(
     )
 
 
-def _average(name: str, values: Sequence[float], metric: Metric, runs: tuple[float, ...]) -> Average:
+def _average(name: str, values: Sequence[float], metric: Metric, runs: Sequence[float]) -> Average:
     mean, total = fmean(values), len(values)
     if metric.binary or len(set(values)) == 1:  # for other values from 0 to 1, Wilson's interval is on the safe side
-        return Average(name, total, mean, wilson(mean * total, total), "Wilson", runs)
-    return Average(name, total, mean, bootstrap(values), "bootstrap", runs)
-
-
-def _score(item: Item) -> float:
-    return item.score
-
-
-def _correct(item: Item) -> float:
-    return item.correct
-
-
-def _judged(item: Item) -> Judged:
-    question, judgement = item.question, item.judgement or {}
-    fields = {name: question[name] for name in ("type", "text", "answer", "part", "date", "after", "asks", "session")}
-    grade = None
-    if "error" not in judgement:
-        fields_of_grade = {name: judgement[name] for name in ("score", "correct", "label", "details")}
-        grade = Grade(**fields_of_grade)
-    return Judged(question=Question(id=question["question"], data=question["data"], **fields), grade=grade)
+        return Average(name, total, mean, wilson(mean * total, total), "Wilson", tuple(runs))
+    return Average(name, total, mean, bootstrap(values), "bootstrap", tuple(runs))
 
 
 def cost_of(stage: str, records: Sequence[Record]) -> Cost:

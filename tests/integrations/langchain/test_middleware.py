@@ -266,9 +266,9 @@ def bare(script: Any, middleware: Any, **options: Any) -> Any:
     return create_agent(FakeChat(script=script), [weather], middleware=[middleware], **options)
 
 
-def test_without_a_checkpointer_a_thread_must_be_given() -> None:
+def test_without_a_thread_id_a_thread_must_be_given() -> None:
     agent = bare(replies("Hello."), ObservationalMemoryMiddleware(memory_of()))
-    with pytest.raises(ConfigError, match="give create_agent a checkpointer"):
+    with pytest.raises(ConfigError, match="runs a thread_id"):
         agent.invoke({"messages": "Hi"})
 
 

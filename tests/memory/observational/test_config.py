@@ -70,7 +70,7 @@ def test_numbers_are_shares_or_tokens() -> None:
         ({"observe_attachments": "no"}, "observe_attachments must be True or False, not 'no'"),
         ({"thread_title": "yes"}, "thread_title must be True or False, not 'yes'"),
         ({"instruction": 5}, "instruction must be a text, not 5"),
-        ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(\.\.\.\), not dict"),
+        ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(\.\.\.\), not {"),
     ],
 )
 def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> None:
@@ -106,7 +106,7 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         ({"temporal_markers": 1}, "temporal_markers must be True or False, not 1"),
         ({"obscure_thread_ids": "x"}, "obscure_thread_ids must be True or False, not 'x'"),
         ({"language": 5}, "language must be a text, not 5"),
-        ({"hooks": {}}, r"hooks must be MemoryHooks\(\.\.\.\), not dict"),
+        ({"hooks": {}}, r"hooks must be MemoryHooks\(\.\.\.\), not {}"),
     ],
 )
 def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
@@ -124,7 +124,7 @@ def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
         ({"block_after": 1}, "block_after"),
         ({"block_after": 40_000}, "block_after"),
         ({"instruction": 5}, "instruction must be a text, not 5"),
-        ({"model_settings": None}, r"model_settings must be ModelSettings\(\.\.\.\), not NoneType"),
+        ({"model_settings": None}, r"model_settings must be ModelSettings\(\.\.\.\), not None"),
     ],
 )
 def test_impossible_reflection_options(wrong: dict[str, Any], name: str) -> None:
@@ -194,5 +194,5 @@ def test_a_role_takes_its_own_model_then_the_common_one_then_the_other_roles() -
 
 
 def test_a_dictionary_is_no_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"observation must be ObservationConfig\(\.\.\.\), not dict"):
+    with pytest.raises(ConfigError, match=r"observation must be ObservationConfig\(\.\.\.\), not {"):
         ObservationalMemoryConfig(observation={"message_tokens": 5})  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, cast
 import orjson
 
 from diarist.evals.items import History, Question, Session, session_text
+from diarist.evals.records import Record
 from diarist.exceptions import ConfigError, InputError, ModelResponseError, described
 from diarist.messages import Json, Message, Role
 
@@ -41,17 +42,42 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A question with its grade. ``grade`` is None if the item failed, which counts as 0."""
+    """One question as one system answered it in one run: the records of a run's folder. A failed item has the score 0.
 
-    question: Question
-    grade: Grade | None
+    Attributes:
+        answer: Empty if the record is lost.
+    """
+
+    question: Record
+    answer: Record
+    judgement: Record
+
+    @property
+    def type(self) -> str:
+        return str(self.question["type"])
 
     @property
     def score(self) -> float:
-        return self.grade.score if self.grade is not None else 0.0
+        return float(self.judgement["score"])
 
-    def detail(self, name: str) -> Any:
-        return self.grade.details.get(name) if self.grade is not None else None
+    @property
+    def correct(self) -> bool | None:
+        """Return the verdict; None if the item failed, or its metric says neither yes nor no."""
+        return None if self.error else self.judgement["correct"]
+
+    @property
+    def label(self) -> str:
+        return str(self.judgement.get("label") or "")
+
+    @property
+    def error(self) -> str | None:
+        """Return why the item failed, or None."""
+        return self.judgement.get("error")
+
+    def detail(self, name: str) -> Json:
+        """Return a number of ``Grade.details``; None if the item failed."""
+        details: dict[str, Json] = self.judgement.get("details") or {}
+        return details.get(name)
 
 
 @dataclass(frozen=True, slots=True)

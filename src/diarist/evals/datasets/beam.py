@@ -110,7 +110,7 @@ class BEAM(Dataset):
 
     @classmethod
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
-        found = [one for one in judged if one.question.type == ORDERING]
+        found = [one for one in judged if one.type == ORDERING]
         taus, f1s = ([float(one.detail(name) or 0.0) for one in found] for name in ("tau", "f1"))
         both = [tau * f1 for tau, f1 in zip(taus, f1s, strict=True)]
         return [

@@ -115,17 +115,17 @@ class HaluMem(Dataset):
     @classmethod
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
         by_part = {
-            part: [one for one in judged if one.question.part == part]
+            part: [one for one in judged if one.question["part"] == part]
             for part in (EXTRACTION, ACCURACY, UPDATE, ANSWERS)
         }
-        real = [one for one in by_part[EXTRACTION] if one.question.type != INTERFERENCE]
-        false = [one for one in by_part[EXTRACTION] if one.question.type == INTERFERENCE]
+        real = [one for one in by_part[EXTRACTION] if one.type != INTERFERENCE]
+        false = [one for one in by_part[EXTRACTION] if one.type == INTERFERENCE]
         notes: list[Any] = []
         for one in by_part[ACCURACY]:
             notes += one.detail("notes") or []
         recall = judged_mean([one.score for one in real])
-        weight = sum(float(one.question.data["importance"]) for one in real)
-        weighted = sum((one.detail("points") or 0) / 2 * float(one.question.data["importance"]) for one in real)
+        weight = sum(float(one.question["data"]["importance"]) for one in real)
+        weighted = sum((one.detail("points") or 0) / 2 * float(one.question["data"]["importance"]) for one in real)
         precision = judged_mean([note["points"] / 2 for note in notes if note["target"]])
         figures = [
             Figure("Extraction: recall", recall),
@@ -138,7 +138,7 @@ class HaluMem(Dataset):
         ]
         for part in (UPDATE, ANSWERS):
             for label in ("Correct", "Hallucination", "Omission"):
-                shares = [float(one.grade is not None and one.grade.label == label) for one in by_part[part]]
+                shares = [float(one.label == label) for one in by_part[part]]
                 figures.append(Figure(f"{part.capitalize()}: {label.lower()}", judged_mean(shares)))
         return figures
 

@@ -89,10 +89,10 @@ class LoCoMo(Dataset):
 
     @classmethod
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
-        real = [one for one in judged if one.question.type != "adversarial"]
+        real = [one for one in judged if one.type != "adversarial"]
         found = [Figure("F1 without adversarial questions", judged_mean([one.score for one in real]))]
-        if any(one.grade is not None and one.grade.correct is not None for one in real):
-            verdicts = [float(one.grade is not None and one.grade.correct is True) for one in real]
+        if any(one.correct is not None for one in real):
+            verdicts = [float(one.correct is True) for one in real]
             found.append(Figure("Judged correct without adversarial questions", judged_mean(verdicts)))
         return found
 

@@ -96,7 +96,7 @@ class LongMemEval(Dataset):
 
     @classmethod
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
-        abstaining = [one.score for one in judged if one.question.data["abstention"]]
+        abstaining = [one.score for one in judged if one.question["data"]["abstention"]]
         return [Figure("Accuracy on abstention questions", judged_mean(abstaining))]
 
 

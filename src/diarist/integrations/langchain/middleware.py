@@ -47,7 +47,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         memory: Such as ``Memory(storage=..., observational_memory=True)``. Without models of its own, it calls the
             agent's.
         thread: The id of the conversation, or a function that returns it from LangGraph's ``Runtime``. Default: the
-            ``thread_id`` of the agent's checkpointer.
+            ``thread_id`` of the run.
         resource: The owner of the thread, usually the user; an id or such a function. Default: the thread shares
             nothing with others.
         fail_open: True: a failure of memory is never raised into the agent; the model is then sent the agent's own
@@ -55,7 +55,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         on_event: Receives memory's ``data-om-*`` events. ``stream_mode="custom"`` has them, too, as dictionaries.
 
     Raises:
-        ConfigError: When the agent calls its model: there is neither ``thread=`` nor a checkpointer, or the provider
+        ConfigError: When the agent calls its model: there is neither ``thread=`` nor a ``thread_id``, or the provider
             keeps the conversation, as with ``previous_response_id``.
     """
 
@@ -156,12 +156,11 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return found
         info = runtime.execution_info
         thread_id: object = None if info is None else info.thread_id  # LangGraph also takes a UUID or a number
-        checkpointed = thread_id is not None
         thread = _named(self._thread, runtime) or ("" if thread_id is None else str(thread_id))
         if not thread:
             raise ConfigError(
-                "ObservationalMemoryMiddleware needs a thread: give create_agent a checkpointer and its runs a "
-                "thread_id, or give the middleware thread='trip', or a function of the runtime"
+                "ObservationalMemoryMiddleware needs a thread: give the agent's runs a thread_id, or give the "
+                "middleware thread='trip', or a function of the runtime"
             )
         self._model = model = model or self._model
         ours = None if model is None else ChatModel(model)
@@ -183,7 +182,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             lambda emit: self._memory.turn(
                 thread=thread, resource=resource, model=ours, fail_open=self._fail_open, on_event=emit
             ),
-            ids=checkpointed,
+            ids=thread_id is not None,  # with a checkpointer they last
             stored=self._stored.get(thread, Mark()),
             fail_open=self._fail_open,
             on_event=self._on_event,

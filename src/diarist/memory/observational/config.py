@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Literal
 
-from diarist.checks import LARGEST, flags, positive, seconds, share, texts, whole
+from diarist.checks import LARGEST, flags, instance, positive, seconds, share, texts, whole
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.observational.roles.transcript import load_zone
@@ -109,7 +109,7 @@ class ObservationConfig:
                 f"which must be less than message_tokens ({self.message_tokens:,})"
             )
         _check_block("message_tokens", self.message_tokens, self.block_after)
-        _check_kind("model_settings", self.model_settings, ModelSettings)
+        instance("", "model_settings", self.model_settings, ModelSettings)
         flags("", observe_attachments=self.observe_attachments or False, thread_title=self.thread_title)
         texts("", instruction=self.instruction or "")
 
@@ -167,7 +167,7 @@ class ReflectionConfig:
         whole("", "observation_tokens", self.observation_tokens, least=1)
         share("", "buffer_activation", self.buffer_activation)
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
-        _check_kind("model_settings", self.model_settings, ModelSettings)
+        instance("", "model_settings", self.model_settings, ModelSettings)
         texts("", instruction=self.instruction or "")
 
 
@@ -245,9 +245,9 @@ class ObservationalMemoryConfig:
     on_debug_event: DebugCallback | None = None
 
     def __post_init__(self) -> None:
-        _check_kind("observation", self.observation, ObservationConfig)
-        _check_kind("reflection", self.reflection, ReflectionConfig)
-        _check_kind("hooks", self.hooks, MemoryHooks)
+        instance("", "observation", self.observation, ObservationConfig)
+        instance("", "reflection", self.reflection, ReflectionConfig)
+        instance("", "hooks", self.hooks, MemoryHooks)
         flags("", enabled=self.enabled, share_token_budget=self.share_token_budget)
         flags("", activate_on_provider_change=self.activate_on_provider_change, temporal_markers=self.temporal_markers)
         flags("", obscure_thread_ids=self.obscure_thread_ids or False)
@@ -361,11 +361,6 @@ def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, 
 
 
 # --- checks -----------------------------------------------------------------------------------------------
-
-
-def _check_kind(name: str, value: object, kind: type[object]) -> None:
-    if not isinstance(value, kind):
-        raise ConfigError(f"{name} must be {kind.__name__}(...), not {type(value).__name__}")
 
 
 def _finite(name: str, value: object) -> None:

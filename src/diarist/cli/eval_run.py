@@ -1,22 +1,17 @@
-"""Runs an evaluation for the command line: models and systems by name, progress, report."""
+"""``diarist eval``: run an evaluation with models and systems by name, and print its averages."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from functools import reduce
 from inspect import isclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from diarist.cli.objects import model_at, object_at
 from diarist.evals.pipeline import Evaluation
-from diarist.evals.progress import Lines, Stage, time_left
+from diarist.evals.progress import Progress
 from diarist.evals.report import money, write_report
 from diarist.evals.results import Results
 from diarist.evals.settings import Settings
@@ -24,12 +19,12 @@ from diarist.evals.systems.base import System
 from diarist.exceptions import InputError, described
 from diarist.models.base import Model
 
-ModelAt = Callable[[str, str | None], Model]
-"""Takes a model's id and its server's URL, if it is the user's own."""
 
-
-def run_evaluation(settings: Settings, model_at: ModelAt) -> bool:
+def run_evaluation(settings: Settings, *, api_key_env: str | None) -> bool:
     """Run an evaluation, write its report, and print the averages. Progress goes to standard error.
+
+    Args:
+        api_key_env: Environment variable that holds the API key. Default: the provider's usual variable.
 
     Returns:
         False if the budget stopped the run.
@@ -39,12 +34,17 @@ def run_evaluation(settings: Settings, model_at: ModelAt) -> bool:
         KeyboardInterrupt: After Ctrl-C; what is finished is recorded.
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    progress = Bars(console) if console.is_terminal else Lines(lambda line: console.print(line))
 
-    def model_of(role: str, name: str) -> tuple[Model, bool]:
-        return _model_of(settings, role, name, model_at)
+    def resolve(role: str, name: str) -> tuple[Model, bool]:
+        if ":" not in name or "/" in name:
+            url = settings.urls.get(role)
+            return model_at(name, url, api_key_env=api_key_env), url is None
+        found = object_at(name, "model")
+        if not isinstance(found, Model):
+            raise InputError(f"{name} must be a Model, not {type(found).__name__}")
+        return found, True
 
-    evaluation = Evaluation(settings, resolve=model_of, make_system=system_at, progress=progress)
+    evaluation = Evaluation(settings, resolve=resolve, make_system=system_at, progress=Progress(console))
     try:
         outcome = asyncio.run(evaluation.run())
     except KeyboardInterrupt:
@@ -83,55 +83,12 @@ def print_results(results: Results) -> None:
         console.print(f"Cost of {system}: {text}")
 
 
-class Bars:
-    """Progress bars on a terminal, with the time left and the money spent."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @contextmanager
-    def stage(self, name: str, total: int, spent: Callable[[], float]) -> Generator[Stage]:
-        """Show a bar during the block."""
-        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        columns += (TextColumn("{task.description}"),)
-        with Progress(*columns, console=self._console, transient=True) as bars:
-            yield _Bar(bars, total, spent)
-
-    def note(self, text: str) -> None:
-        self._console.print(text)
-
-
-class _Bar:
-    def __init__(self, bars: Progress, total: int, spent: Callable[[], float]) -> None:
-        self._bars, self._total, self._spent = bars, total, spent
-        self._done = self._before = 0
-        self._task = bars.add_task("", total=total)
-
-    def advance(self, *, before: bool = False) -> None:
-        self._done += 1
-        self._before += before
-        seconds = self._bars.tasks[self._task].elapsed or 0.0
-        left = time_left(self._done - self._before, self._total - self._before, seconds)
-        text = f"{left}, ${self._spent():.4f} spent"
-        self._bars.update(self._task, advance=1, description=text)
-
-
-def _model_of(settings: Settings, role: str, name: str, model_at: ModelAt) -> tuple[Model, bool]:
-    if ":" in name and "/" not in name:
-        found = _object_at(name)
-        if not isinstance(found, Model):
-            raise InputError(f"{name} must be a Model, not {type(found).__name__}")
-        return found, True
-    url = settings.urls.get(role)
-    return model_at(name, url), url is None
-
-
 def system_at(place: str, folder: Path) -> System:
     """Return the system at ``module:object``: a ``System``, or a callable that takes a folder and returns one.
 
     Raises InputError.
     """
-    found: Any = _object_at(place)
+    found: Any = object_at(place, "system")
     if isclass(found) or not hasattr(found, "context"):
         if not callable(found):
             raise InputError(f"{place} is neither a system nor a function that returns one")
@@ -145,17 +102,3 @@ def system_at(place: str, folder: Path) -> System:
         raise InputError(f"{place} is no system: it has no method {missing[0]!r}; see diarist.evals.System")
     made: System = found
     return made
-
-
-def _object_at(place: str) -> Any:
-    module_name, colon, name = place.partition(":")
-    if not (module_name and colon and name):
-        raise InputError(f"write MODULE:OBJECT, such as app:memory, not {place!r}")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return reduce(getattr, name.split("."), importlib.import_module(module_name))
-    except AttributeError as error:
-        raise InputError(f"the module {module_name!r} has no {name!r}") from error
-    except Exception as error:  # the user's own code runs
-        raise InputError(f"the module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
