@@ -163,10 +163,9 @@ class Writer:
         """Return the next chunk that was written."""
         return self._queue.popleft()
 
-    def drain(self) -> list[DataChunk]:
-        """Take all chunks written since the last call."""
-        # One by one: a worker thread may write at the same time.
-        return [self._queue.popleft() for _ in range(len(self._queue))]
+    def discard(self) -> None:
+        """Drop the chunks that were written and not taken."""
+        self._queue.clear()
 
     async def arrived(self) -> None:
         """Wait until something is written, or ``wake`` is called."""

@@ -167,7 +167,11 @@ class RunningTurn:
         """The model gets its prompt."""
         prompt = build_prompt(self._list.system, self._list.messages)
         memory = self._common["state"].memory
-        status = [chunk.data for chunk in self._writer.drain() if getattr(chunk, "type", "") == "data-om-status"]
+        status: list[Any] = []
+        while self._writer:
+            chunk = self._writer.take()
+            if chunk.type == "data-om-status":
+                status.append(chunk.data)
         rows = await self._process.storage._inner.list_messages(self._turn.thread, run_id=self.record.id)
         run = await self._process.storage._inner.get_run(self.record.id)  # later: nobody else wrote rows before that
         if (

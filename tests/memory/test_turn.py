@@ -423,11 +423,11 @@ async def test_a_turn_that_is_never_ended_frees_its_thread(monkeypatch: pytest.M
 
 
 async def test_turns_of_one_thread_that_overlap_are_both_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
     memory = observational(InMemoryStorage())
     second = memory.turn(thread="t")
     async with memory.turn(thread="t") as first:
         await first.prompt(ASKED)
+        monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.3)
         assert first.run_id in (await second.prompt(user("Me too"))).degraded
         ending = asyncio.create_task(second.commit([*user("Me too"), *SAID]))
         for _ in range(3):  # longer than a storage may be silent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -244,13 +245,18 @@ SLOPPY = [
     "&lt;diary&gt;\n{notes}\n&lt;/diary&gt;\n&lt;current-task&gt;Find a hotel&lt;/current-task&gt;",
     "<diary>\n{flat}\n</diary>\n<current-task>Find a hotel</current-task>",
     "<diary>{flat}</diary><current-task>Find a hotel</current-task><suggested-response>none</suggested-response>",
+    "{json}",
 ]
 
 
 @pytest.mark.parametrize("form", SLOPPY)
 async def test_notes_in_any_form_are_read_and_their_frame_stays_out(storage: Storage, form: str) -> None:
     notes = "Date: 2026-03-02\n- 🔴 12:01 The room costs 80 EUR"
-    answer = form.format(notes=notes, flat=notes.replace("\n", " "))
+    answer = form.format(
+        notes=notes,
+        flat=notes.replace("\n", " "),
+        json=json.dumps({"diary": notes.splitlines(), "current_task": "Find a hotel", "suggested_response": "none"}),
+    )
     memory = await begun(storage, ScriptedModel(answer), talk(1)[0])
     model = answering()
     await memory.diary.observe(thread="t")

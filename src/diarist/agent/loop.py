@@ -251,7 +251,7 @@ class AgentRun:
                     await stream.forward(chunk)
         except BaseException as error:
             if pipeline.hold_output:
-                self.context.writer.drain()
+                self.context.writer.discard()
             await stream.end_step(error)
             if isinstance(error, ProcessorAbort):
                 result.steps = result.steps[:-1]  # the result must not contain blocked text
@@ -340,7 +340,7 @@ class AgentRun:
     def _undo(self, before: Snapshot) -> None:
         """Restore the messages as they were before an attempt, and drop the chunks that processors and tools wrote."""
         self.context.messages.restore(before)
-        self.context.writer.drain()
+        self.context.writer.discard()
 
     def _add(self, step: StepResult) -> None:
         self.result.steps.append(step)

@@ -50,7 +50,7 @@ async def observe(
         observed = await diary.call_role(asked, cycle, timeout)
         if before_save is not None:
             await before_save()
-        noted = _noted(batch, observed.unnoted)
+        noted = _noted(batch, observed.unnoted) if observed.unnoted else batch
         made = _observation(diary, cycle, noted, observed)
         saved, entry = await _save_observation(diary, made, noted, log, observed.refused)
         await store_update(diary.storage, observed.working_memory, entry.run_id)
@@ -141,8 +141,6 @@ def _noted(batch: Batch, unnoted: Collection[str]) -> Batch:
 
     Raises RoleError if nothing is left.
     """
-    if not unnoted:
-        return batch
     threads: dict[str | None, list[Message]] = {}
     for row in batch.rows:
         threads.setdefault(row.thread_id, []).append(row)

@@ -194,15 +194,6 @@ def worth_buffering(sizes: Sizes, limits: Limits) -> bool:
     return sizes.gap or sizes.fresh_tokens >= (limits.buffer_tokens / 2 if near else limits.buffer_tokens)
 
 
-def may_be_worth_buffering(unnoted_tokens: int, limits: Limits) -> bool:
-    """Return False if ``worth_buffering`` would be False, but for a gap; cheap, since not all sizes are needed.
-
-    Args:
-        unnoted_tokens: Size of the uncovered rows, an upper bound of the fresh ones.
-    """
-    return limits.buffer_tokens is not None and unnoted_tokens >= limits.buffer_tokens / 2
-
-
 def choose_chunks(chunks: Sequence[int], message_tokens: int, limits: Limits, *, cold: bool = False) -> int:
     """Return how many of the oldest chunks to activate; 0 below the threshold.
 

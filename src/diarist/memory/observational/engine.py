@@ -25,11 +25,10 @@ from diarist.memory.observational.decide import (
     decide_observation,
     decide_reflection,
     limits_of,
-    may_be_worth_buffering,
     worth_buffering,
 )
 from diarist.memory.observational.events import Emit, Trigger
-from diarist.memory.observational.jobs import Job, Patience, buffer_other_threads, observe_due, reflect_due
+from diarist.memory.observational.jobs import Job, buffer_other_threads, observe_due, reflect_due
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.log.edits import row_stones
@@ -38,7 +37,7 @@ from diarist.memory.observational.log.transitions import Operation, backing_off
 from diarist.memory.observational.message_units import select_rows, tokens_of
 from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
-from diarist.memory.observational.thread_diary import ThreadDiary
+from diarist.memory.observational.thread_diary import Patience, ThreadDiary
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Message, copy_message, utc_now
@@ -207,12 +206,13 @@ class Engine:
             else:
                 log = await self.logs.read(job.thread_id, job.resource_id)
             if run is not None and (
-                run.patience.exhausted or (job.before is not None and log.version != run.window.stored.version)
+                not run.patience.left or (job.before is not None and log.version != run.window.stored.version)
             ):
                 return True  # no time is left, or another process has taken notes: the run decides again
             diary = self.diary(log, job.thread_id, job.resource_id, emit)
             if job.operation == "reflection":
-                await reflect_due(job, diary, log, patience)
+                limits = diary.limits if run is None else run.window.limits()
+                await reflect_due(job, diary, log, patience, limits.observation_tokens)
             elif job.others:
                 await buffer_other_threads(diary, log)
             else:
@@ -280,14 +280,14 @@ class RunMemory:
             cold: Why the provider's prompt cache has expired; None if it has not.
         """
         just_read, self._just_read = self._just_read, False
-        before = self.log
+        before = self.window.log
         try:
             if not just_read:
                 await self.refresh()
             await self._observe_when_due(pinned, cold)
             await self.window.load_opener()
             await self._reflect_when_due(pinned)
-            if self.log is not before:
+            if self.window.log is not before:
                 await self.update_title()
         except StorageError as error:
             await self._give_up(error)
@@ -399,7 +399,7 @@ class RunMemory:
             reflecting=self._running("reflection"),
             observer_ready=not backing_off(stored.observer_failures, now),
             reflector_ready=not backing_off(stored.reflector_failures, now),
-            may_wait=not self.patience.exhausted,
+            may_wait=self.patience.left > 0,
             cold=cold,
         )
 
@@ -428,7 +428,9 @@ class RunMemory:
             name = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
             self._start(replace(self._job("observation"), name=name, run_id=None, others=True))
         limits = self.window.limits()
-        if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits):
+        if (
+            limits.buffer_tokens and self.window.facts.unnoted_tokens >= limits.buffer_tokens / 2
+        ):  # else it is not worth it
             sizes = self._sizes()
             if worth_buffering(sizes, limits):
                 self.diary.decided("observation", Action.BUFFER, sizes)
@@ -489,7 +491,7 @@ class RunMemory:
         """
         before = self.log
         try:
-            while self._running("observation") and not self.patience.exhausted:
+            while self._running("observation") and self.patience.left:
                 await self._wait_for_job("observation")
             await self.refresh()
             if self.window.stored.version != self.log.version:
@@ -552,7 +554,7 @@ class RunMemory:
 
         Returns True if the stored diary has changed, so that the caller must decide again.
         """
-        if self.patience.exhausted:
+        if not self.patience.left:
             return False
         since = self.diary.clock()
         with self.patience.spend():
@@ -584,7 +586,7 @@ class RunMemory:
         """Wait until a job of this process has ended or saved something, or until the run may not wait longer. Do not
         wait for a job that cannot end, since this synchronous run blocks its event loop."""
         since = self.diary.clock()
-        while self._running(operation) and not self.patience.exhausted:
+        while self._running(operation) and self.patience.left:
             with self.patience.spend():
                 if await self.refresh():
                     break
@@ -593,14 +595,14 @@ class RunMemory:
                     self.patience.lose()
                     return
         await self.refresh()
-        if self._running(operation) and self.patience.exhausted:
+        if self._running(operation) and not self.patience.left:
             await self._stop_waiting(operation, since)
 
     async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
         """Send an event: the run has waited as long as it may, and the work continues."""
         tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
         limit = f"{WAIT_FOR_OTHERS:g} s for another process"
-        if self.patience.exhausted:
+        if not self.patience.left:
             limit = f"the {self.config.observe_timeout:g} s of observe_timeout"
         await self.diary.stop_waiting(operation, self.log, tokens, since=since, limit=limit)
 

@@ -7,8 +7,7 @@ may run it, and running it twice is harmless. Jobs run in the background, or whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from itertools import chain
@@ -27,7 +26,7 @@ from diarist.memory.observational.message_units import (
     split_batches,
     tokens_of,
 )
-from diarist.memory.observational.thread_diary import Batch, CycleResult, ThreadDiary, raise_if_away
+from diarist.memory.observational.thread_diary import Batch, CycleResult, Patience, ThreadDiary, raise_if_away
 from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
@@ -36,8 +35,6 @@ from diarist.storage.records import ObservationLog
 AT_ONCE = 8
 """Maximum number of parallel calls of the Observer."""
 
-_SHORTEST_WAIT = 0.001
-"""In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
 _PAGE = 100
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -99,44 +96,6 @@ class JobQueue(Protocol):
         ...
 
 
-class Patience:
-    """The time that a run may still wait for memory, in seconds, for all waits together.
-
-    Args:
-        on_wait: Receives the event loop's time until which a wait may last, and 0 after the wait.
-
-    Attributes:
-        lost: No further waits are allowed, since something failed.
-    """
-
-    def __init__(self, seconds: float, on_wait: Callable[[float], object] | None = None) -> None:
-        self._seconds, self._since, self.lost = seconds, None, False
-        self._on_wait: Callable[[float], object] = on_wait or (lambda until: None)
-
-    @property
-    def left(self) -> float:
-        return self._seconds - (0 if self._since is None else asyncio.get_running_loop().time() - self._since)
-
-    @property
-    def exhausted(self) -> bool:
-        return self.lost or self.left < _SHORTEST_WAIT
-
-    @contextmanager
-    def spend(self) -> Generator[None]:
-        """Subtract the time that the block takes."""
-        self._since = asyncio.get_running_loop().time()
-        self._on_wait(self._since + self._seconds)
-        try:
-            yield
-        finally:
-            self._seconds, self._since = self.left, None
-            self._on_wait(0)
-
-    def lose(self) -> None:
-        """Allow no further waits."""
-        self.lost = True
-
-
 async def observe_due(job: Job, window: Window, patience: Patience | None) -> None:
     """Observe the uncovered rows of a thread, batch by batch, and save each entry.
 
@@ -149,8 +108,8 @@ async def observe_due(job: Job, window: Window, patience: Patience | None) -> No
 
     Raises StorageError if the storage is not available and no run waits.
     """
-    diary, limits, run_id = window.diary, window.diary.limits, job.run_id
-    while batches := _batches(job, window, least=limits.least_batch_tokens if patience is None else 0):
+    diary, run_id = window.diary, job.run_id
+    while batches := _batches(job, window, all_sizes=patience is not None):
         result = await observe(
             diary,
             visible_log(window.stored, run_id),
@@ -164,22 +123,25 @@ async def observe_due(job: Job, window: Window, patience: Patience | None) -> No
         window.stored = result.log
         if result.refused:
             break
-        background_can_do_the_rest = (
-            job.before is not None and diary.config.buffers and window.facts.unnoted_tokens < limits.message_tokens
-        )
-        if patience is not None and (patience.exhausted or background_can_do_the_rest):
-            break
+        if patience is not None:
+            can_go_on = diary.config.buffers and window.facts.unnoted_tokens < diary.limits.message_tokens
+            if not patience.left or (can_go_on and job.before is not None):
+                break
     if patience is None and run_id is not None and any(entry.run_id == run_id for entry in window.stored.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
-async def reflect_due(job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None) -> None:
+async def reflect_due(
+    job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None, observation_tokens: int
+) -> None:
     """Condense the oldest entries of the diary if due, and save the result: active if a run waits, else buffered.
+
+    ``observation_tokens``: as in ``Limits``.
 
     Raises StorageError if the storage is not available and no run waits.
     """
     log = visible_log(log, job.run_id)
-    plan = plan_reflection(log, diary.limits.observation_tokens)
+    plan = plan_reflection(log, observation_tokens)
     if plan is None or log.reflection is not None or log.tokens < diary.limits.reflection_start_tokens:
         return
     timeout = diary.config.background_timeout if patience is None else patience.left
@@ -196,20 +158,20 @@ def _stop_after(error: Exception, patience: Patience | None) -> None:
         patience.lose()
 
 
-def _batches(job: Job, window: Window, *, least: float) -> list[list[Message]]:
-    """Return batches of uncovered rows, one per call of the Observer. Leaves out the newest ones that are below
-    ``least`` tokens.
+def _batches(job: Job, window: Window, *, all_sizes: bool) -> list[list[Message]]:
+    """Return batches of uncovered rows, one per call of the Observer.
 
-    Keeps small batches before a buffered chunk, since they cannot grow.
+    Unless ``all_sizes``, leaves out the newest ones that are too small. Keeps small batches before a buffered chunk,
+    since they cannot grow.
     """
     end = inf if job.before is None else job.before
     units = [unit for unit in window.fresh(job.pinned) if seq_of(unit[-1]) < end]
     waiting, limits = Coverage(window.stored.buffered, job.thread_id), window.diary.limits
-    calls: list[list[Message]] = []
+    least, calls = limits.least_batch_tokens, list[list[Message]]()
     for piece in split_at_chunks(units, waiting):
-        calls += split_batches(piece, limits.batch_tokens, job.run_id, least=limits.least_batch_tokens)
+        calls += split_batches(piece, limits.batch_tokens, job.run_id, least=least)
     newest_chunk = waiting.ranges[-1][0] if waiting.ranges else 0
-    while calls and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
+    while calls and not all_sizes and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
         calls.pop()
     return calls
 

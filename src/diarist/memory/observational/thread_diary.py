@@ -1,11 +1,12 @@
 """The diary of a thread, and the cycle around one call of the Observer or Reflector: start event, call, save, end
-event."""
+event; the time that a run waits for such calls."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TypeVar
@@ -36,6 +37,9 @@ logger = logging.getLogger("diarist")
 
 Answer = TypeVar("Answer", bound=RoleAnswer)
 
+_SHORTEST_WAIT = 0.001
+"""In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
+
 
 class OutOfTimeError(ModelTimeoutError):
     """A call of a role was cancelled because it took too long."""
@@ -43,6 +47,43 @@ class OutOfTimeError(ModelTimeoutError):
 
 class NotSmallerError(RoleError):
     """The Reflector's text is hardly smaller than the entries it should replace."""
+
+
+class Patience:
+    """The time that a run may still wait for memory, in seconds, for all waits together.
+
+    Args:
+        on_wait: Receives the event loop's time until which a wait may last, and 0 after the wait.
+
+    Attributes:
+        lost: No further waits are allowed, since something failed.
+    """
+
+    def __init__(self, seconds: float, on_wait: Callable[[float], object] | None = None) -> None:
+        self._seconds, self._since, self.lost = seconds, None, False
+        self._on_wait: Callable[[float], object] = on_wait or (lambda until: None)
+
+    @property
+    def left(self) -> float:
+        """Seconds left; 0 if they are used up or lost."""
+        spent = 0 if self._since is None else asyncio.get_running_loop().time() - self._since
+        left = self._seconds - spent
+        return 0 if self.lost or left < _SHORTEST_WAIT else left
+
+    @contextmanager
+    def spend(self) -> Generator[None]:
+        """Subtract the time that the block takes."""
+        self._since = asyncio.get_running_loop().time()
+        self._on_wait(self._since + self._seconds)
+        try:
+            yield
+        finally:
+            self._seconds, self._since = self.left, None
+            self._on_wait(0)
+
+    def lose(self) -> None:
+        """Allow no further waits."""
+        self.lost = True
 
 
 @dataclass(frozen=True, slots=True)
