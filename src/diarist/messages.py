@@ -305,7 +305,9 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Json]) -> Message:
-        """Return the message that ``to_dict`` wrote. Raises InputError, which names a missing or unknown field."""
+        """Return the message that ``to_dict`` wrote. Raises InputError, which names a missing field, or an unknown
+        part or field of a part.
+        """
         try:
             tokens, sent = data.get("part_tokens"), data.get("sent")
             created = data.get("created_at")

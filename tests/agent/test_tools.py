@@ -317,7 +317,7 @@ async def test_a_sync_tool_that_takes_too_long_is_not_waited_for() -> None:
         return "late"
 
     part = await call(hang)
-    assert (part.state, part.result) == ("error", "hang took longer than 0.01 s and was stopped")
+    assert (part.state, part.result) == ("error", "hang took longer than 0.01 s and may still be running")
     assert not left.is_set()
     release.set()
     await asyncio.to_thread(left.wait)

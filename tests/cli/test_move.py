@@ -224,6 +224,13 @@ def test_options_of_conversations_are_refused_for_other_files(database: Path, op
         assert not Path("copy.db").exists()
 
 
+def test_conversations_skip_no_threads(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps([{"role": "user", "content": "hello"}]))
+    result = run("import", "chat.json", "memory.db", "--skip-existing", status=2)
+    assert "--skip-existing applies to exports of diarist and databases of Mastra only" in result.stderr
+    assert not Path("memory.db").exists()
+
+
 def test_the_formats_are_listed() -> None:
     for command in ("import", "observe"):
         shown = "".join(run(command, "--help").stdout.split())

@@ -218,6 +218,7 @@ def test_a_refusal_names_the_option_that_skips_broken_lines(file: Path):
         (["--date", "soon"], "'--date': 'soon' is not a date such as 2026-03-01"),
         (["--output", "xml"], "'--output': 'xml' is not one of text, json"),
         (["--base-url", "http://localhost:1"], "have no effect without a model"),
+        (["--thread", "bees"], "--thread has no effect without --storage"),
         (["--model", "gpt-5-mini"], "gpt-5-mini"),
         (["--model", "openai/x", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
         (["--storage", "/no/such/folder/m.db"], "the folder /no/such/folder does not exist"),
@@ -337,7 +338,7 @@ def long_file(tmp_path: Path) -> Path:
     return path
 
 
-SMALL = ("--message-tokens", 1000, "--batch-tokens", 300)
+SMALL = ("--batch-tokens", 300)
 
 
 def test_a_model_writes_the_diary_and_its_calls_and_tokens_are_told(file: Path, serve: Any):

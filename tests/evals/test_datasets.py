@@ -122,7 +122,9 @@ def test_a_day_that_does_not_exist_leaves_its_messages_undated(
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("longmemeval", {"haystack_dates": None}, "data.json is not in the format of LongMemEval: TypeError: "),
+        ("longmemeval", {"haystack_dates": 1}, "data.json is not in the format of LongMemEval: TypeError: "),
+        ("locomo", {"qa": [{"category": 4, "question": "?"}]}, "conv-1, qa, item 1: the field 'answer' is missing"),
+        ("longmemeval", {"answer": None}, "data.json, item 1: the field 'answer' is missing"),
         ("locomo", {"qa": [{"category": [1]}]}, "data.json is not in the format of LoCoMo: TypeError: "),
         ("halumem", {"sessions": [{"dialogue": [], "memory_points": [{"memory_content": "x", "importance": "high"}]}]},
          "data.json is not in the format of HaluMem: ValueError: could not convert string to float: 'high'"),

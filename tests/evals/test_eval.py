@@ -345,7 +345,16 @@ class TestReport:
         run(command(data, tmp_path / "a"))
         run(command(data, tmp_path / "b", "--system", "last", "--last-messages", "2"))
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
-        assert "| a: om, run 1 | b: last, run 1 | 4 | +75.0 |" in (tmp_path / "a" / "report.md").read_text()
+        row = f"| {tmp_path / 'a'}: om, run 1 | {tmp_path / 'b'}: last, run 1 | 4 | +75.0 |"
+        assert row in (tmp_path / "a" / "report.md").read_text()
+
+    @pytest.mark.parametrize("left", ['{"settings": {"data', "", "[]"])
+    def test_a_damaged_run_is_refused(self, data: Path, tmp_path: Path, left: str) -> None:
+        out = tmp_path / "a"
+        run(command(data, out))
+        (out / "run.json").write_text(left)
+        for words in (["eval", "report", str(out)], command(data, out)):
+            assert f"Error: {out / 'run.json'} is damaged: " in run(words, status=2).stderr
 
     def test_a_folder_without_a_run_is_refused(self, tmp_path: Path) -> None:
         assert "holds no run of diarist eval" in run(["eval", "report", str(tmp_path)], status=2).stderr

@@ -42,6 +42,16 @@ def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
     assert "| Judged correct without adversarial questions | 100.00 | 100.00 |" in report
 
 
+def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    evaluate("locomo", data, tmp_path / "a", judge=False)
+    evaluate("locomo", data, tmp_path / "b")
+    assert CliRunner().invoke(app, ["eval", "report", str(tmp_path / "b"), str(tmp_path / "a")]).exit_code == 0
+    compared = (tmp_path / "b" / "report.md").read_text().partition("## Beside ")[2]
+    assert "By F1 of stemmed words, on the same questions." in compared
+    assert "| om, run 1 | 5 | +0.0 |" in re.sub(r"\| \S+: ", "| ", compared)
+
+
 def test_without_a_judge_a_failed_item_is_no_verdict(tmp_path: Path) -> None:
     data = samples.written(tmp_path / "locomo10.json", samples.locomo())
     evaluate("locomo", data, tmp_path / "a", judge=False)

@@ -108,6 +108,8 @@ CALLS: list[tuple[str, Call]] = [
     ("resource", lambda m: m.working.update({}, resource=["t"])),  # pyright: ignore
     ("thread", lambda m: m.recall("Rome", thread=5)),  # pyright: ignore
     ("resource", lambda m: m.messages.embed(resource=5)),  # pyright: ignore
+    ("to", lambda m: m.threads.rewind("t", to=["a"])),  # pyright: ignore
+    ("message_id", lambda m: m.messages.update(["a"], thread="t", text="Oslo")),  # pyright: ignore
     ("limit", lambda m: m.diary.events(thread="t", limit=ODD)),
     ("limit", lambda m: m.diary.events(thread="t", limit=HUGE)),
     ("after", lambda m: m.diary.events(thread="t", after=ODD)),
@@ -154,6 +156,13 @@ async def test_message_ids_that_are_not_valid_unicode(storage: Storage) -> None:
         await memory.messages.save([Message.user("Rome", id="\ud800")], thread="t")
     with pytest.raises(InputError, match="not valid Unicode"):
         await memory.forget(message_ids=["\ud800"], thread="t")
+
+
+async def test_a_page_of_any_size(storage: Storage) -> None:
+    memory, limit = Memory(storage=storage), 2**63 - 2
+    await memory.messages.save([Message.user("Rome", id="a")], thread="t")
+    assert [thread.id for thread in (await memory.threads.list(limit=limit)).items] == ["t"]
+    assert [hit.message.id for hit in (await memory.messages.search("Rome", thread="t", limit=limit)).items] == ["a"]
 
 
 def _vectors() -> Any:

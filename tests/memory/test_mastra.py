@@ -528,6 +528,10 @@ async def test_another_database_is_refused(tmp_path: Path) -> None:
     other.close()
     (tmp_path / "text.db").write_text("hello")
     memory = Memory(storage=InMemoryStorage())
-    for name, said in (("other.db", "no table mastra_threads"), ("text.db", "not an SQLite database")):
+    for name, said in (
+        ("other.db", "no table mastra_threads"),
+        ("text.db", "not an SQLite database"),
+        ("missing.db", "missing.db: cannot be read: "),
+    ):
         with pytest.raises(InputError, match=said):
             await memory.threads.import_all(mastra_lines(tmp_path / name))

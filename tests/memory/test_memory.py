@@ -87,6 +87,14 @@ def test_options_are_named() -> None:
         Memory(last_mesages=5)  # type: ignore[call-arg]
 
 
+def test_the_parts_of_a_memory_print_their_storage(storage: InMemoryStorage) -> None:
+    memory = Memory(storage=storage)
+    assert repr(memory.threads) == "Threads(InMemoryStorage('memory'))"
+    assert repr(memory.messages) == "Messages(InMemoryStorage('memory'))"
+    assert repr(memory.diary) == "Diary(InMemoryStorage('memory'))"
+    assert repr(memory.working) == "Working(InMemoryStorage('memory'))"
+
+
 async def test_switched_off_means_history(storage: InMemoryStorage) -> None:
     memory = Memory(storage=storage, last_messages=2, observational_memory=ObservationalMemoryConfig(enabled=False))
     model = answering()

@@ -27,6 +27,7 @@ class Names(RootModel[list[str]]):
         ({"template": "# User", "schema": {"type": "object"}}, "template or .*schema"),
         ({"template": "  \n"}, "template is empty"),
         ({"template": 3}, "working_memory.template must be a Markdown text, not 3"),
+        ({"enabled": "false"}, "working_memory.enabled must be True or False, not 'false'"),
         ({"scope": "user"}, "scope"),
         ({"kept_by": "me"}, "kept_by"),
         ({"read_only": "yes"}, "read_only"),

@@ -15,6 +15,8 @@ from diarist.processors import (
     ProviderHistoryCompat,
     RegexFilter,
     ResponseCache,
+    StorageCache,
+    StorageLedger,
     StreamErrorRetry,
     TokenLimiter,
 )
@@ -29,6 +31,8 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (CostGuard, {"max_cost": 1, "ledger": 5}, "CostGuard: ledger must be an object with the method 'spent', not 5"),
     (EnsureFinalResponse, {"max_steps": "5"}, "EnsureFinalResponse: max_steps must be a number, not '5'"),
     (ResponseCache, {"store": 5}, "ResponseCache: store must be an object with the method 'get', not 5"),
+    (StorageCache, {"storage": "cache.db"}, "storage must be a Storage, such as SQLiteStorage"),
+    (StorageLedger, {"storage": "costs.db"}, "storage must be a Storage, such as SQLiteStorage"),
     (StreamErrorRetry, {"max_retries": "1"}, "StreamErrorRetry: max_retries must be a number, not '1'"),
     (StreamErrorRetry, {"matchers": "foo"}, "StreamErrorRetry: matchers must be a list of functions, not 'foo'"),
     (

@@ -98,17 +98,17 @@ def test_what_is_no_path_is_refused(path: Any, named: str) -> None:
         SQLiteStorage(path)
 
 
-@pytest.mark.parametrize("seconds", [-1, "3", None])
-def test_an_impossible_busy_timeout_is_refused(path: Path, seconds: Any) -> None:
-    with pytest.raises(ConfigError, match="busy_timeout"):
-        SQLiteStorage(path, busy_timeout=seconds)
-
-
 async def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot open .*; choose another path"):
         await SQLiteStorage(tmp_path / ("x" * 300)).open()
     with pytest.raises(ConfigError, match="needs the path of a file"):
         SQLiteStorage(tmp_path / "a\0b")
+
+
+@pytest.mark.parametrize("wrong", [-1, "30", None, float("inf")])
+def test_an_impossible_busy_timeout_is_refused(path: Path, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="busy_timeout must be a number of seconds from 0 on, not "):
+        SQLiteStorage(path, busy_timeout=wrong)
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ class ToolCalls:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise ToolError(f"{call.name} took longer than {tool.timeout:g} s and was stopped") from error
+            end = "was stopped" if tool.is_async else "may still be running"  # a thread cannot be stopped
+            raise ToolError(f"{call.name} took longer than {tool.timeout:g} s and {end}") from error
 
     async def _judge(self, call: ToolPart) -> None:
         step, tool = self._pipeline.state.step_number, self._tools.get(call.name)

@@ -151,14 +151,11 @@ def observe(
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of the diary, and of time stamps without a zone.")] = "UTC",
     skip_broken_lines: _SkipBrokenLines = False,
-    message_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Observe when this many tokens of messages are new.")
-    ] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Maximum tokens of messages in one call of the Observer.")
+        int | None, typer.Option(min=1, help="Maximum tokens of messages in one call of the Observer. Default: 24,000.")
     ] = None,
     observation_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Condense the diary at this many tokens.")
+        int | None, typer.Option(min=1, help="Condense the diary at this many tokens. Default: 40,000.")
     ] = None,
     limit_tokens: Annotated[
         int | None,
@@ -211,7 +208,6 @@ def observe(
             base_url=base_url,
             api_key_env=api_key_env,
             timezone=timezone,
-            message_tokens=message_tokens,
             batch_tokens=batch_tokens,
             observation_tokens=observation_tokens,
             limit_tokens=limit_tokens,
@@ -272,7 +268,11 @@ def import_(
     ],
     database: _Database,
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Skip threads that the database has already, instead of failing.")
+        bool,
+        typer.Option(
+            "--skip-existing",
+            help="Skip threads that the database has already, instead of failing. Not for conversations.",
+        ),
     ] = False,
     thread: Annotated[
         str | None,

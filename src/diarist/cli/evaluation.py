@@ -71,7 +71,9 @@ def evaluate(
     api_key_env: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Environment variable that holds the API key. Default: the provider's usual variable."
+            metavar="NAME",
+            help="Environment variable that holds the API key, for all three roles. Default: the provider's usual "
+            "variable.",
         ),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Histories or questions at the same time.")] = 4,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
 from diarist.cli.databases import storage_at
@@ -106,7 +105,6 @@ class Observing:
         base_url: str | None,
         api_key_env: str | None,
         timezone: str,
-        message_tokens: int | None,
         batch_tokens: int | None,
         observation_tokens: int | None,
         limit_tokens: int | None,
@@ -119,7 +117,7 @@ class Observing:
         self.conversation = conversation
         self.messages, self.message_tokens = _take(conversation, limit_tokens)
         self.model = model
-        self.thread = thread_of(path, conversation, thread or ("" if storage is None else None))
+        self.thread = thread_of(path, conversation, "" if storage is None else thread)
         self.observer = Work()
         self.reflector = Work()
         self.stored = False
@@ -133,14 +131,14 @@ class Observing:
                 "--base-url and --api-key-env have no effect without a model; "
                 "add --model, for example openai/gpt-5-mini"
             )
-        observation: dict[str, Any] = {"message_tokens": message_tokens, "observer_batch_tokens": batch_tokens}
-        reflection: dict[str, Any] = {"observation_tokens": observation_tokens}
-        for options in (observation, reflection):
-            for name in [name for name, value in options.items() if value is None]:
-                del options[name]
+        if thread is not None and storage is None:
+            raise ConfigError("--thread has no effect without --storage; add --storage DATABASE")
+        reflection = ReflectionConfig(model=roles[1])
+        if observation_tokens is not None:
+            reflection = replace(reflection, observation_tokens=observation_tokens)
         self._config = ObservationalMemoryConfig(
-            observation=ObservationConfig(model=roles[0], **observation),
-            reflection=ReflectionConfig(model=roles[1], **reflection),
+            observation=ObservationConfig(model=roles[0], observer_batch_tokens=batch_tokens),
+            reflection=reflection,
             timezone=timezone,
         )
 

@@ -131,6 +131,11 @@ def _import_path(file: Path, address: str, how: Conversations, *, skip_existing:
                 )
         lines = mastra_lines(file, on_note=notes.append) if of_mastra else _lines(file)
         moved = asyncio.run(_import_threads(lines, address, how.resource, skip_existing=skip_existing))
+    elif skip_existing:
+        raise InputError(
+            f"--skip-existing applies to exports of diarist and databases of Mastra only, and {file} is neither: leave "
+            "it out"
+        )
     else:
         moved = asyncio.run(_import_conversations(file, address, how))
     for note in notes:

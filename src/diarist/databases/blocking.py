@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from diarist.checks import not_negative
+from diarist.checks import seconds
 from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, name_of
 from diarist.exceptions import InputError, StorageError
 
@@ -81,7 +81,7 @@ class ThreadDatabase(Database):
         busy_timeout: float,
         remedies: Mapping[str, str],
     ) -> None:
-        not_negative("", "busy_timeout", busy_timeout)
+        seconds("", "busy_timeout", busy_timeout, zero=True)
         self._schema, self.location, self._connect = schema, location, connect
         self._remedies = {**remedies, "SQLITE_BUSY": _BUSY.format(seconds=busy_timeout)}
         self._open: _Threads | None = None
@@ -318,9 +318,9 @@ def is_busy(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
-def patiently(attempt: Callable[[], T], seconds: float) -> T:
+def patiently(attempt: Callable[[], T], patience: float) -> T:
     """Repeat ``attempt`` while another connection writes."""
-    deadline, pause = time.monotonic() + seconds, 0.001
+    deadline, pause = time.monotonic() + patience, 0.001
     while True:
         try:
             return attempt()

@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
-from diarist.checks import positive, seconds, whole
+from diarist.checks import seconds, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -120,7 +120,7 @@ class PostgresDatabase(Database):
             check_schema_name(schema)
         whole("", "pool_size", pool_size, least=1)
         seconds("", "busy_timeout", busy_timeout)
-        positive("", "statement_timeout", statement_timeout)
+        seconds("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
         settings = [
             f"SET lock_timeout = {max(1, int(busy_timeout * 1000))}",

@@ -20,7 +20,7 @@ from diarist.evals.items import Context, History, Question, spread
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
-from diarist.evals.records import Record, Records, digest, file_name, write_text
+from diarist.evals.records import Record, Records, digest, file_name, read_record, write_text
 from diarist.evals.settings import BUILT_IN, Settings
 from diarist.evals.systems.base import System
 from diarist.evals.systems.built_in import built_in
@@ -150,7 +150,7 @@ class Evaluation:
         }
         run: dict[str, Json] = {"id": uuid4().hex}
         if path.exists():
-            run = orjson.loads(path.read_bytes())
+            run = read_record(path)
             for name, value in bound.items():
                 if run["settings"].get(name) != value:
                     raise InputError(

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import orjson
 
@@ -66,6 +67,17 @@ def _without_broken_end(path: Path) -> bytes:
     if len(whole) < len(data):
         os.truncate(path, len(whole))
     return whole
+
+
+def read_record(path: Path) -> Record:
+    """Return the JSON object in a file. Raises InputError."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged: it holds no JSON object")
+    return cast(Record, found)
 
 
 def digest(text: str) -> str:

@@ -64,11 +64,11 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
         metric = results.metrics(part)[-1]
         found = results.comparisons(metric, part)
         if found:
-            yield _comparison_section(found, metric, part, "Paired comparisons")
+            yield _comparison_section(found, part, "Paired comparisons")
     for other in others:
         found = compare_folders(results, other)
         if found:
-            yield _comparison_section(found, results.metrics(results.parts[0])[-1], "", f"Beside {other.folder}")
+            yield _comparison_section(found, "", f"Beside {other.folder}")
         else:
             yield Section(f"Beside {other.folder}", "The two runs have no judged question in common.")
     yield _cost_section(results)
@@ -151,7 +151,7 @@ def _figure_text(figure: Figure) -> str:
     return _percent(figure.value) if figure.share else f"{figure.value:,.4g}"
 
 
-def _comparison_section(found: Sequence[Comparison], metric: Metric, part: str, title: str) -> Section:
+def _comparison_section(found: Sequence[Comparison], part: str, title: str) -> Section:
     rows = [
         (
             one.first,
@@ -166,9 +166,9 @@ def _comparison_section(found: Sequence[Comparison], metric: Metric, part: str, 
     ]
     return Section(
         f"{_of(part)}{title}",
-        f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap interval "
-        "(95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
-        f"{len(found)} comparisons, not corrected.",
+        f"By {' and '.join(dict.fromkeys(one.metric for one in found))}, on the same questions. The difference is in "
+        "points, with a paired bootstrap interval (95 %). p is McNemar's exact test, two-sided, for right and wrong "
+        f"answers; it is not corrected for the number of comparisons ({len(found)}).",
         head=("First", "Second", "Questions", "Difference", "95 % interval", "Right only in first / second", "p"),
         rows=rows,
     )

@@ -9,11 +9,9 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
-import orjson
-
 from diarist.evals.datasets import dataset_class
 from diarist.evals.datasets.base import Figure, Judged
-from diarist.evals.records import Record, Records
+from diarist.evals.records import Record, Records, read_record
 from diarist.evals.statistics import (
     Difference,
     Interval,
@@ -78,6 +76,7 @@ class Cost:
 class Comparison:
     """A paired comparison of two lists of items with the same questions."""
 
+    metric: str
     first: str
     second: str
     questions: int
@@ -92,7 +91,7 @@ class Results:
         folder: The ``--out`` of ``diarist eval``.
 
     Raises:
-        InputError: The folder holds no run.
+        InputError: The folder holds no run, or a damaged one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -100,7 +99,7 @@ class Results:
         if not path.is_file():
             raise InputError(f"{folder} holds no run of diarist eval: there is no {path}")
         self.folder = folder
-        self.run: Record = orjson.loads(path.read_bytes())
+        self.run = read_record(path)
         self.questions = {str(one["question"]): one for one in Records(folder / "questions.jsonl", "question")}
         self._answers = Records(folder / "answers.jsonl", "system", "run", "question")
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
@@ -216,14 +215,15 @@ class Results:
 
 
 def compare_folders(first: Results, second: Results) -> list[Comparison]:
-    """Compare the systems of two folders, run by run, on the questions that both have."""
+    """Compare the systems of two folders, run by run, on the questions and by the last metric that both have."""
     found: list[Comparison] = []
     for part in first.parts:
-        metric = first.metrics(part)[-1]
-        for one in first.systems:
-            for other in second.systems:
-                for run in sorted(set(first.runs(one)) & set(second.runs(other))):
-                    found.append(_compare(first, one, run, second, other, run, metric, part))
+        names = {metric.name for metric in second.metrics(part)}
+        for metric in [metric for metric in first.metrics(part) if metric.name in names][-1:]:
+            for one in first.systems:
+                for other in second.systems:
+                    for run in sorted(set(first.runs(one)) & set(second.runs(other))):
+                        found.append(_compare(first, one, run, second, other, run, metric, part))
     return [comparison for comparison in found if comparison.questions]
 
 
@@ -237,8 +237,9 @@ def _compare(
     test = mcnemar([v == 1 for v in first], [v == 1 for v in second]) if metric.binary else None
     away = left is not right
     return Comparison(
-        f"{f'{left.folder.name}: ' if away else ''}{one}, run {run}",
-        f"{f'{right.folder.name}: ' if away else ''}{other}, run {other_run}",
+        metric.name,
+        f"{f'{left.folder}: ' if away else ''}{one}, run {run}",
+        f"{f'{right.folder}: ' if away else ''}{other}, run {other_run}",
         len(shared),
         test,
         difference(first, second),

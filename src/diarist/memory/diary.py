@@ -61,6 +61,9 @@ class Diary:
         self._access, self._forgetting, self._engine = access, forgetting, engine
         self._storage, self._counter, self._config = access.storage, access.counter, access.config
 
+    def __repr__(self) -> str:
+        return f"Diary({self._storage!r})"
+
     # -- reading
 
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> ObservationLog:
@@ -136,7 +139,7 @@ class Diary:
 
         Raises:
             NotFoundError: The thread does not exist, or has no such entry.
-            InputError: The thread belongs to another resource; the limit is below 1; or the cursor is of another call.
+            InputError: The thread belongs to another resource; the limit is below 1; or the cursor is invalid.
         """
         check_whole("limit", limit, least=1)
         entry = find_entry(await self._generations(thread, resource), observation_id)

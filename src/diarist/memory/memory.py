@@ -492,12 +492,12 @@ class Memory:
             message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
                 or a pair (before, after); 100 at most.
             limit: Hits per page.
-            cursor: The cursor of the previous page.
+            cursor: The cursor of the previous page of the same search.
 
         Raises:
             ConfigError: This memory has no vectors.
             InputError: Neither ``resource`` nor ``thread`` is given; the thread belongs to another resource; or another
-                argument is invalid, such as an empty query, a cursor of another search, or a time without a time zone.
+                argument is invalid, such as an empty query, an invalid cursor, or a time without a time zone.
             NotFoundError: The thread does not exist.
             ModelError: The embedder failed.
         """

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from diarist.checks import check_metadata_of, check_names, checked_metadata
+from diarist.checks import check_ids, check_metadata_of, check_names, checked_metadata
 from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
@@ -38,6 +38,9 @@ class Messages:
     def __init__(self, access: Access, forgetting: Forgetting) -> None:
         self._access, self._forgetting = access, forgetting
         self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
+
+    def __repr__(self) -> str:
+        return f"Messages({self._storage!r})"
 
     async def list(
         self,
@@ -80,11 +83,12 @@ class Messages:
     async def save(self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = "") -> int:
         """Add messages at the end of a thread, all or none. Creates the thread if necessary.
 
-        Skips messages with an id that the thread has or had. If two new messages share an id, the later one takes the
-        place of the first, as in ``generate``. Returns the number of new messages.
+        Skips system messages, and messages with an id that the thread has or had. If two new messages share an id, the
+        later one takes the place of the first, as in ``generate``. Returns the number of new messages.
 
         Args:
             messages: As for ``generate``: a text, a message, or a list of messages or OpenAI-style dictionaries.
+            title: The title, if this call creates the thread.
 
         Raises:
             InputError: The thread belongs to another resource; or an input entry is invalid (the error names it).
@@ -144,6 +148,7 @@ class Messages:
             StorageError: The message is either unchanged or fully changed. If it is changed, some data made from the
                 old words may remain: repeat the call.
         """
+        check_ids("message_id", [message_id])
         if text is not None and parts is not None:
             raise InputError("give text= or parts=, not both")
         if not isinstance(cast(Any, text), str | None):
@@ -212,11 +217,11 @@ class Messages:
             message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
                 or a pair (before, after); 100 at most.
             limit: Hits per page. With a filter the last page may be empty.
-            cursor: The cursor of the previous page.
+            cursor: The cursor of the previous page of the same search.
 
         Raises:
             InputError: Neither ``resource`` nor ``thread`` is given; the thread belongs to another resource; or another
-                argument is invalid, such as a query without words, a cursor of another search, or a time without a time
+                argument is invalid, such as a query without words, an invalid cursor, or a time without a time
                 zone.
             NotFoundError: The thread does not exist.
             ConfigError: The storage cannot search.

@@ -38,6 +38,9 @@ class Threads:
         self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
         self._branches = Branches(access.storage, access.counter, access.embedding)
 
+    def __repr__(self) -> str:
+        return f"Threads({self._storage!r})"
+
     async def create(
         self,
         thread: str | None = None,
@@ -88,7 +91,7 @@ class Threads:
                 exactly once.
             newest_first: False: oldest first.
 
-        Raises InputError for a limit below 1, a cursor of another call, or metadata that cannot be searched for.
+        Raises InputError for a limit below 1, an invalid cursor, or metadata that cannot be searched for.
         """
         check_names(resource=resource)
         if metadata is not None:
@@ -251,6 +254,7 @@ class Threads:
             InputError: The thread belongs to another resource.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
         """
+        check_ids("to", [to])
         found = await self._access.thread(thread, resource)
         async with self._access.hold(found) as run:
             await self._forgetting.finish_deletions(found)

@@ -28,6 +28,9 @@ class Working:
     def __init__(self, access: Access, config: WorkingMemoryConfig | None) -> None:
         self._access, self.config = access, config
 
+    def __repr__(self) -> str:
+        return f"Working({self._access.storage!r})"
+
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> str | dict[str, Json]:
         """Return the working memory, without changes of live runs: a text, or the JSON object if there is a schema.
 

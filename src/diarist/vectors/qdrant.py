@@ -18,6 +18,7 @@ try:
 except ImportError as error:
     raise ImportError("Qdrant needs an extra of diarist: pip install 'diarist[qdrant]'") from error
 
+from diarist.checks import whole
 from diarist.exceptions import StorageError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, Value, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
@@ -60,6 +61,7 @@ class QdrantVectorStore(VectorStore):
     def __init__(self, location: str | os.PathLike[str], *, api_key: str | None = None, timeout: int = 30) -> None:
         self._address = os.fspath(location)
         self._api_key = api_key
+        whole("", "timeout", timeout, least=1)
         self._timeout = timeout
         self._remote = "://" in self._address
         self._client: QdrantClient | None = None

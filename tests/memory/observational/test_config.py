@@ -67,6 +67,9 @@ def test_numbers_are_shares_or_tokens() -> None:
         ({"previous_observer_tokens": -1}, "previous_observer_tokens"),
         ({"tool_result_tokens": 0}, "tool_result_tokens"),
         ({"max_tokens_per_batch": 0}, "max_tokens_per_batch"),
+        ({"observe_attachments": "no"}, "observe_attachments must be True or False, not 'no'"),
+        ({"thread_title": "yes"}, "thread_title must be True or False, not 'yes'"),
+        ({"instruction": 5}, "instruction must be a text, not 5"),
         ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(\.\.\.\), not {"),
     ],
 )
@@ -97,6 +100,12 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         ({"activate_after_idle": "5 minutes"}, "activate_after_idle"),
         ({"activate_after_idle": True}, "activate_after_idle"),
         ({"retrieval": {"max_tokens": 5}}, r"retrieval must be a bool or RetrievalConfig\(\.\.\.\), not dict"),
+        ({"enabled": "false"}, "enabled must be True or False, not 'false'"),
+        ({"share_token_budget": 1}, "share_token_budget must be True or False, not 1"),
+        ({"activate_on_provider_change": "x"}, "activate_on_provider_change must be True or False, not 'x'"),
+        ({"temporal_markers": 1}, "temporal_markers must be True or False, not 1"),
+        ({"obscure_thread_ids": "x"}, "obscure_thread_ids must be True or False, not 'x'"),
+        ({"language": 5}, "language must be a text, not 5"),
         ({"hooks": {}}, r"hooks must be MemoryHooks\(\.\.\.\), not {}"),
     ],
 )
@@ -114,6 +123,7 @@ def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
         ({"buffer_activation": True}, "buffer_activation"),
         ({"block_after": 1}, "block_after"),
         ({"block_after": 40_000}, "block_after"),
+        ({"instruction": 5}, "instruction must be a text, not 5"),
         ({"model_settings": None}, r"model_settings must be ModelSettings\(\.\.\.\), not None"),
     ],
 )

@@ -235,10 +235,11 @@ def _object(value: Json, where: str) -> dict[str, Json]:
 
 
 def field_of(value: dict[str, Json], name: str, where: str) -> Json:
-    """Return a field that must be there. Raises InputError."""
-    if name not in value:
+    """Return a field that must have a value. Raises InputError."""
+    found = value.get(name)
+    if found is None:
         raise InputError(f"{where}: the field {name!r} is missing")
-    return value[name]
+    return found
 
 
 def message(id: str, role: str, text: str, **more: Any) -> Message:

@@ -20,6 +20,7 @@ from diarist.evals.datasets.base import (
     Figure,
     Grade,
     Judged,
+    field_of,
     json_reply,
     judged_mean,
     load_items,
@@ -104,14 +105,15 @@ def _history(sample: dict[str, Json], id: str, messages: Sequence[Message]) -> H
     ]
     questions: list[Question] = []
     for number, item in enumerate(objects(sample.get("qa") or [], f"{id}, qa"), 1):
+        where = f"{id}, qa, item {number}"
         type = TYPES.get(cast(Any, item.get("category")), str(item.get("category")))
         wrong = str(item.get("adversarial_answer") or item.get("answer") or "")
         questions.append(
             Question(
                 id=f"{id}-{number}",
                 type=type,
-                text=str(item.get("question")),
-                answer=_NOT_MENTIONED if type == "adversarial" else str(item.get("answer")),
+                text=str(field_of(item, "question", where)),
+                answer=_NOT_MENTIONED if type == "adversarial" else str(field_of(item, "answer", where)),
                 after=len(sessions),
                 evidence=tuple(map(str, cast("list[Json]", item.get("evidence") or []))),
                 data={"wrong": wrong} if type == "adversarial" else {},

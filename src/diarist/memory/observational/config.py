@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Literal
 
-from diarist.checks import LARGEST, instance, positive, seconds, share, whole
+from diarist.checks import LARGEST, flags, instance, positive, seconds, share, texts, whole
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.observational.roles.transcript import load_zone
@@ -110,6 +110,8 @@ class ObservationConfig:
             )
         _check_block("message_tokens", self.message_tokens, self.block_after)
         instance("", "model_settings", self.model_settings, ModelSettings)
+        flags("", observe_attachments=self.observe_attachments or False, thread_title=self.thread_title)
+        texts("", instruction=self.instruction or "")
 
     @property
     def buffered_tokens(self) -> int | None:
@@ -166,6 +168,7 @@ class ReflectionConfig:
         share("", "buffer_activation", self.buffer_activation)
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
         instance("", "model_settings", self.model_settings, ModelSettings)
+        texts("", instruction=self.instruction or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +180,8 @@ class RetrievalConfig:
         search: True: the tool can also search; False: it only browses.
 
     Raises:
-        ConfigError: ``max_tokens`` is below 200, which holds no message and the way to the next.
+        ConfigError: ``max_tokens`` is below 200, which holds no message and the way to the next; or an option is
+            invalid.
     """
 
     max_tokens: int = 2_000
@@ -185,6 +189,7 @@ class RetrievalConfig:
 
     def __post_init__(self) -> None:
         whole("", "retrieval.max_tokens", self.max_tokens, least=200)
+        flags("", **{"retrieval.search": self.search})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +248,10 @@ class ObservationalMemoryConfig:
         instance("", "observation", self.observation, ObservationConfig)
         instance("", "reflection", self.reflection, ReflectionConfig)
         instance("", "hooks", self.hooks, MemoryHooks)
+        flags("", enabled=self.enabled, share_token_budget=self.share_token_budget)
+        flags("", activate_on_provider_change=self.activate_on_provider_change, temporal_markers=self.temporal_markers)
+        flags("", obscure_thread_ids=self.obscure_thread_ids or False)
+        texts("", language=self.language or "")
         if not isinstance(self.retrieval, bool | RetrievalConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"retrieval must be a bool or RetrievalConfig(...), not {type(self.retrieval).__name__}")
         if self.scope not in ("thread", "resource"):

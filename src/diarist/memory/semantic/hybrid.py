@@ -51,7 +51,7 @@ async def hybrid_search(
         tolerant: True: if the search by meaning fails or takes longer than 10 seconds, log that and return only the
             hits by words. False: raise the error.
 
-    Raises InputError for an empty query, a limit below 1, an impossible threshold, or a cursor of another search.
+    Raises InputError for an empty query, a limit below 1, an impossible threshold, or an invalid cursor.
     """
     given, (least, most) = cast(Any, threshold), index.nearness
     if given is not None and (type(given) not in (int, float) or not least <= given <= most):

@@ -39,14 +39,17 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def is_mastra(path: Path) -> bool:
-    """Return True for an SQLite file of Mastra, False for other files. Raises InputError for other SQLite databases."""
-    with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            return False
+    """Return True for an SQLite file of Mastra, False for a file that is no SQLite database.
+
+    Raises InputError for other SQLite databases, and if the file cannot be read.
+    """
     try:
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return False
         with closing(_connect(path)) as connection:
             tables = _tables(connection)
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     if not {"mastra_threads", "mastra_messages"} <= tables:
         raise InputError(f"{path} is an SQLite database, but not one of Mastra: it has no table mastra_threads")

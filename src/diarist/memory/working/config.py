@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from diarist.checks import flags
 from diarist.exceptions import ConfigError
 from diarist.memory.working.prompts import load_prompt
 from diarist.storage.records import Scope
@@ -42,6 +43,7 @@ class WorkingMemoryConfig:
     kept_by: Literal["actor", "observer"] = "actor"
 
     def __post_init__(self) -> None:
+        flags("", **{"working_memory.enabled": self.enabled})
         if self.scope not in ("thread", "resource"):
             raise ConfigError(f"working_memory.scope must be 'thread' or 'resource', not {self.scope!r}")
         if self.kept_by not in ("actor", "observer"):

@@ -15,7 +15,7 @@ from diarist.chunks import DataChunk, ModelFinish, Usage
 from diarist.messages import utc_now
 from diarist.models.providers import cost
 from diarist.processors.base import ProcessInputStepArgs, ProcessLLMResponseArgs, Processor, ProcessorArgs
-from diarist.storage.base import Storage
+from diarist.storage.base import Storage, checked_storage
 
 logger = logging.getLogger("diarist")
 
@@ -60,7 +60,7 @@ class StorageLedger:
     """
 
     def __init__(self, storage: Storage, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._storage, self._clock = storage, clock
+        self._storage, self._clock = checked_storage(storage), clock
 
     async def spent(self, key: str, *, window: float | None) -> float:
         now, total, after = self._clock(), 0.0, 0

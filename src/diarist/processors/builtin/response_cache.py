@@ -18,7 +18,7 @@ from diarist.encoding import dumps
 from diarist.messages import Json
 from diarist.processors.base import LLMRequestResult, ProcessLLMRequestArgs, ProcessLLMResponseArgs, Processor
 from diarist.run_context import Outcome
-from diarist.storage.base import Storage
+from diarist.storage.base import Storage, checked_storage
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -70,7 +70,7 @@ class StorageCache:
     """
 
     def __init__(self, storage: Storage, *, clock: Callable[[], float] = time.time) -> None:
-        self._storage, self._clock = storage, clock
+        self._storage, self._clock = checked_storage(storage), clock
 
     async def get(self, key: str) -> list[Chunk] | None:
         events = await self._storage.list_events(f"response-cache:{key}")
