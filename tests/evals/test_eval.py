@@ -268,10 +268,13 @@ class TestSystems:
         assert right["tests.evals.scripted:UserMessages"] == right["om"] == right["full"] == 4
         assert 'id="' in (out / "contexts" / "om-recall" / "q1.txt").read_text()
 
-    def test_a_summary_has_its_own_limit(self, data: Path, tmp_path: Path) -> None:
-        run(command(data, tmp_path / "a", "--system", "summary", "--summary-tokens", "40", observer="observer"))
+    def test_a_summary_is_as_long_as_the_diary(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "summary", observer="observer"))
         asked = [request.text for request in scripted.observer.requests if "You keep a summary" in request.text]
-        assert "at most 30 words" in asked[-1]
+        sizes = {int(found[1]) for text in asked if (found := re.search(r"at most (\d+) words", text))}
+        assert sizes
+        assert max(sizes) < 100  # of the diary, not the default of 3,000 words
 
     def test_semantic_recall_alone(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
@@ -279,6 +282,12 @@ class TestSystems:
         context = (out / "contexts" / "semantic" / "q1.txt").read_text()
         assert "Trieste" in context
         assert "tea" not in context
+
+    def test_memories_of_each_run(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--runs", "2", "--memory-per-run"))
+        assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 2
+        assert records(out, "answers")["om", 2, "q1", None, None]["context"] == "contexts/om-run2/q1.txt"
 
     def test_the_reader_may_look_things_up(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"

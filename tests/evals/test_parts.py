@@ -30,7 +30,7 @@ from tests.evals.test_statistics import BY_TYPE
 def run_of(folder: Path) -> Path:
     """A run's folder with 468 right answers of 500."""
     settings = {"dataset": "longmemeval", "observer": "m", "reader": "m", "judge": "m"}
-    numbers = {"message_tokens": 30_000, "observation_tokens": 40_000}
+    numbers = {"message_tokens": 30_000, "observation_tokens": 40_000, "memory_per_run": False}
     run = {
         "id": "1", "settings": settings | numbers, "systems": ["om"], "runs": 1, "diarist": "0", "title": "LongMemEval",
         "paper": "Wu et al. 2024", "metric": "accuracy", "exact_prompts": True, "data_file": "longmemeval_s.json",

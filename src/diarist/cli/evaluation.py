@@ -79,7 +79,10 @@ def evaluate(
     concurrency: Annotated[int, typer.Option(min=1, help="Histories or questions at the same time.")] = 4,
     message_tokens: Annotated[int, typer.Option(min=1, help="Observe when this many tokens are new.")] = 30_000,
     observation_tokens: Annotated[int, typer.Option(min=1, help="Condense the diary at this many tokens.")] = 40_000,
-    summary_tokens: Annotated[int, typer.Option(min=1, help="For summary: its maximum tokens.")] = 4_000,
+    summary_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="For summary: its tokens. Default: those of om's diary, or 4,000 without om."),
+    ] = None,
     last_messages: Annotated[int, typer.Option(min=1, help="For last: number of messages.")] = 50,
     top_k: Annotated[int, typer.Option(min=1, help="For semantic: number of messages to find.")] = 20,
     embedder: Annotated[
@@ -108,6 +111,9 @@ def evaluate(
     memories: Annotated[
         Path | None, typer.Option(help="Folder of ingested memories, shared by runs. Default: 'memories' beside --out.")
     ] = None,
+    memory_per_run: Annotated[
+        bool, typer.Option("--memory-per-run", help="Ingest again for each of the --runs.")
+    ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed items again.")] = False,
 ) -> None:
     from diarist.cli.eval_run import run_evaluation
@@ -143,6 +149,7 @@ def evaluate(
             budget=budget,
             prices=dict(map(parse_price, price or [])),
             concurrency=concurrency,
+            memory_per_run=memory_per_run,
             memories=memories,
             retry_failed=retry_failed,
         )

@@ -18,6 +18,7 @@ class Memories:
 
     Args:
         name: The system's.
+        number: The run, if each has memories of its own; else 0.
         folder: Keeps them.
         sessions: Records of the ingestion, which systems with one memory share.
         system: Gets the sessions.
@@ -30,6 +31,7 @@ class Memories:
     def __init__(
         self,
         name: str,
+        number: int,
         folder: Path,
         sessions: Records,
         *,
@@ -37,7 +39,7 @@ class Memories:
         questions_of: Callable[[History], Sequence[Question]],
         worker: Worker,
     ) -> None:
-        self.name, self.folder = name, folder
+        self.name, self.number, self.folder = name, number, folder
         self.system, self._sessions, self._questions_of, self._worker = system, sessions, questions_of, worker
         self.contexts = Records(folder / f"contexts-{file_name(name)}.jsonl", "question")
 
@@ -81,7 +83,8 @@ class Memories:
                 continue
             if place < len(history.sessions) and self._sessions.get(history.id, history.sessions[place].id) is not None:
                 continue  # the memory already knows what came later
-            file = f"contexts/{file_name(self.name)}/{file_name(question.id)}.txt"
+            run = f"-run{self.number}" if self.number else ""
+            file = f"contexts/{file_name(self.name)}{run}/{file_name(question.id)}.txt"
 
             async def take(question: Question = question, file: str = file) -> Record:
                 tools: list[str] = []

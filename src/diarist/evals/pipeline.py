@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -22,19 +23,16 @@ from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
 from diarist.evals.records import Record, Records, digest, file_name, read_record, write_text
 from diarist.evals.settings import BUILT_IN, Settings
-from diarist.evals.systems.base import System
-from diarist.evals.systems.built_in import built_in
+from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
+from diarist.evals.systems.observational import ObservationalMemory
 from diarist.evals.work import Worker
-from diarist.exceptions import ConfigError, InputError, ModelResponseError
+from diarist.exceptions import ConfigError, InputError, ModelResponseError, NotFoundError
 from diarist.messages import Json
 from diarist.models import ModelSettings
 from diarist.models.base import Model
 
 Resolve = Callable[[str, str], tuple[Model, bool]]
 """Takes a role and a model's id; returns the model, and whether list prices apply to it."""
-
-MakeSystem = Callable[[str, Path], System]
-"""Takes ``module:object`` and a folder; returns the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,9 @@ class Evaluation:
         self._interrupted = Records(self._out / "interrupted.jsonl", "id")
         self._meter = Meter(settings.budget, settings.prices)
         self._models: dict[str, MeteredModel | str] = {}
-        self._stores: dict[str, Memories] = {}
+        self._stores: dict[tuple[str, int], Memories] = {}
         self._sessions: dict[Path, Records] = {}
+        self._sizes: dict[int, dict[str, int]] = {}
         reads = any(question.asks == "answer" for _, question in self._asked)
         for role, name in (("observer", settings.observer), ("reader", settings.reader), ("judge", settings.judge)):
             needed = {"observer": False, "reader": reads, "judge": self._dataset.judge == "required"}[role]
@@ -122,9 +121,9 @@ class Evaluation:
     async def run(self) -> Outcome:
         """Run all stages, and return the outcome. A cancelled run can be resumed."""
         try:
-            await self._ingest()
+            stores = await self._ingest()
             if not self._meter.reached:
-                await self._answer_and_judge()
+                await self._answer_and_judge(stores)
         finally:
             self._write_ingest()
             for store in self._stores.values():
@@ -183,35 +182,61 @@ class Evaluation:
 
     # -- stage 1: memories and contexts
 
-    async def _ingest(self) -> None:
-        for name in self._settings.systems:
-            self._stores[name] = self._memories(name)
+    async def _ingest(self) -> dict[tuple[str, int], Memories]:
+        settings = self._settings
+        for number in range(1, settings.runs + 1) if settings.memory_per_run else [0]:
+            for name in sorted(settings.systems, key=_ingest_order):
+                self._stores[name, number] = self._memories(name, number)
         self._meter.spent = self._spent_before()
         total = sum(len(history.sessions) for history in self._histories) * len(self._stores)
         with self._progress.stage("Ingest", total, lambda: self._meter.spent) as stage:
-            for store in self._stores.values():
+            for store in self._stores.values():  # one after the other: a summary is as long as the diary
                 await self._worker.each(self._histories, partial(store.ingest, stage=stage))
+                if self._meter.reached:
+                    break
+                if store.name == "om":
+                    self._sizes[store.number] |= await self._diary_sizes(store)
+        return self._stores
 
-    def _memories(self, name: str) -> Memories:
+    def _memories(self, name: str, number: int) -> Memories:
         """Return the memories of a system. Equal options and data lead to the same folder."""
         dataset = self._dataset
-        if name in BUILT_IN:
-            options, make = built_in(name, self._settings, dataset, self._models["observer"])
-        else:
-            options, make = {"system": name}, partial(self._make_system, name)
+        options = options_of(name, self._settings, dataset)
         kind = file_name(str(options["system"]).replace(":", "-"))
         hashed = digest(orjson.dumps(options, option=orjson.OPT_SORT_KEYS).decode())[:8]
-        folder = self._settings.memories_folder / f"{dataset.name}-{dataset.fingerprint[:8]}" / f"{kind}-{hashed}"
+        folder = (
+            self._settings.memories_folder
+            / f"{dataset.name}-{dataset.fingerprint[:8]}"
+            / f"{kind}-{hashed}{f'-run{number}' if number else ''}"
+        )
         if folder not in self._sessions:  # om and om-recall share them
             self._sessions[folder] = Records(folder / "sessions.jsonl", "history", "session")
-        return Memories(
+        system = system_of(
             name,
             folder,
+            self._settings,
+            dataset,
+            observer=self._models["observer"],
+            sizes=self._sizes.setdefault(number, {}),
+            make_system=self._make_system,
+        )
+        return Memories(
+            name,
+            number,
+            folder,
             self._sessions[folder],
-            system=make(folder),
+            system=system,
             questions_of=self._questions_of,
             worker=self._worker,
         )
+
+    async def _diary_sizes(self, store: Memories) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        if isinstance(store.system, ObservationalMemory):
+            for history in self._histories:
+                with suppress(NotFoundError):  # its ingestion has failed
+                    sizes[history.id] = await store.system.diary_tokens(history.id)
+        return sizes
 
     def _spent_before(self) -> float:
         """Return the US dollars that earlier processes of this run have spent."""
@@ -223,27 +248,30 @@ class Evaluation:
 
     def _write_ingest(self) -> None:
         """Copy the records of the ingestion from the memories' folders into the run's."""
-        copied = Records(self._out / "ingest.jsonl", "system", "history", "session")
+        copied = Records(self._out / "ingest.jsonl", "system", "run", "history", "session")
         for store in self._stores.values():
             for record in store.records_of(history.id for history in self._histories):
                 own = record["run"] == self._run_id
-                record = {"system": store.name, **record, "paid_by_this_run": own}
-                del record["run"]  # an id; in other records, "run" is a number
-                if copied.get(store.name, record["history"], record["session"]) != record:
+                record = record | {"system": store.name, "run": store.number, "paid_by_this_run": own}
+                if copied.get(store.name, store.number, record["history"], record["session"]) != record:
                     copied.add(record)
 
     # -- stages 2 and 3: answers and judgements
 
-    async def _answer_and_judge(self) -> None:
+    async def _answer_and_judge(self, stores: dict[tuple[str, int], Memories]) -> None:
+        settings = self._settings
         work = [
             (store, run, history, question)
-            for run in range(1, self._settings.runs + 1)
-            for store in self._stores.values()
+            for run in range(1, settings.runs + 1)
+            for name in settings.systems
+            for store in [stores[name, run if settings.memory_per_run else 0]]
             for history, question in self._asked
             if question.asks != "notes" or store.takes_notes
         ]
-        for name, store in self._stores.items():
-            if not store.takes_notes and any(question.asks == "notes" for _, question in self._asked):
+        for name in settings.systems:
+            if not stores[name, 1 if settings.memory_per_run else 0].takes_notes and any(
+                question.asks == "notes" for _, question in self._asked
+            ):
                 self._progress.console.print(f"{name} keeps no list of memories, so extraction is not judged for it")
         with self._progress.stage("Answer and judge", len(work), lambda: self._meter.spent) as stage:
 
@@ -346,6 +374,10 @@ def _check_unique(kind: str, ids: Sequence[str]) -> None:
     if len(set(ids)) < len(ids):
         double = next(id for id in ids if ids.count(id) > 1)
         raise InputError(f"two {kind} of the data set have the id {double!r}")
+
+
+def _ingest_order(name: str) -> int:
+    return BUILT_IN.index(name) if name in BUILT_IN else len(BUILT_IN)
 
 
 def _chosen(history: History, wanted: int | None) -> list[Question]:

@@ -95,6 +95,7 @@ def _run_section(results: Results) -> Section:
         *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
         *((name, f"{settings[name]:,}") for name in ("message_tokens", "observation_tokens")),
         *([("observer_tokens", f"{limit:,}")] if (limit := settings.get("observer_tokens")) else []),
+        ("Memories", "made again for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),
         ("diarist", run["diarist"]),
     ]
     unfinished = [

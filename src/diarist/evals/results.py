@@ -103,7 +103,7 @@ class Results:
         self.questions = {str(one["question"]): one for one in Records(folder / "questions.jsonl", "question")}
         self._answers = Records(folder / "answers.jsonl", "system", "run", "question")
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
-        self._ingest = Records(folder / "ingest.jsonl", "system", "history", "session")
+        self._ingest = Records(folder / "ingest.jsonl", "system", "run", "history", "session")
         self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
         self._dataset = dataset_class(str(self.run["settings"]["dataset"]))
 

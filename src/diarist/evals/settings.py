@@ -10,12 +10,9 @@ from diarist.exceptions import InputError
 from diarist.messages import Json
 
 BUILT_IN = ("om", "om-recall", "summary", "semantic", "last", "full")
-"""Names of the systems that diarist compares."""
+"""Names of the systems that diarist compares, in the order in which they are ingested."""
 
-_BOUND = (
-    *("dataset", "observer", "reader", "judge", "reading", "message_tokens", "observation_tokens", "summary_tokens"),
-    *("last_messages", "top_k", "embedder", "context_tokens", "observer_tokens", "reader_tokens", "judge_tokens"),
-)
+DEFAULT_SUMMARY_TOKENS = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +29,7 @@ class Settings:
         systems: Names of ``BUILT_IN`` systems, or ``module:object``.
         runs: Number of times each question is answered and judged.
         items, questions: Number of histories, and of questions of each; None for all.
+        memory_per_run: Every run ingests again, instead of sharing the memories.
         memories: Folder of ingested memories; default ``memories`` beside ``out``.
         prices: US dollars per million input and output tokens, by model id.
     """
@@ -51,7 +49,7 @@ class Settings:
     prompts: Path | None = None
     message_tokens: int = 30_000
     observation_tokens: int = 40_000
-    summary_tokens: int = 4_000
+    summary_tokens: int | None = None
     last_messages: int = 50
     top_k: int = 20
     embedder: str | None = None
@@ -62,6 +60,7 @@ class Settings:
     budget: float | None = None
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     concurrency: int = 4
+    memory_per_run: bool = False
     memories: Path | None = None
     retry_failed: bool = False
 
@@ -84,4 +83,21 @@ class Settings:
 
     def bound(self) -> dict[str, Json]:
         """Return the settings that must not change between the processes of one run."""
-        return {name: getattr(self, name) for name in _BOUND}
+        return {
+            "dataset": self.dataset,
+            "observer": self.observer,
+            "reader": self.reader,
+            "judge": self.judge,
+            "reading": self.reading,
+            "message_tokens": self.message_tokens,
+            "observation_tokens": self.observation_tokens,
+            "summary_tokens": self.summary_tokens,
+            "last_messages": self.last_messages,
+            "top_k": self.top_k,
+            "embedder": self.embedder,
+            "context_tokens": self.context_tokens,
+            "observer_tokens": self.observer_tokens,
+            "reader_tokens": self.reader_tokens,
+            "judge_tokens": self.judge_tokens,
+            "memory_per_run": self.memory_per_run,
+        }

@@ -94,7 +94,7 @@ class Summary:
     Args:
         folder: Keeps the summaries.
         message_tokens: Sessions are summarized when this many tokens are new, as the diary is written.
-        size: Maximum tokens of the summary.
+        size: Returns the tokens that the summary of a history may have.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Summary:
         render: Render,
         *,
         message_tokens: int,
-        size: int,
+        size: Callable[[str], int],
     ) -> None:
         self._folder, self._histories, self._render = folder, histories, render
         self._tokens, self._size = message_tokens, size
@@ -117,13 +117,14 @@ class Summary:
             waiting.append(session.id)
         sessions = [one for one in self._histories[history].sessions if one.id in waiting]
         if sum(session_tokens(one) for one in sessions) >= self._tokens:
+            size = self._size(history)
             prompt = _SUMMARY.format(
-                words=max(1, self._size * 3 // 4),
+                words=max(1, size * 3 // 4),
                 summary=summary or "(nothing yet)",
                 sessions="\n\n".join(f"[{one.date or one.id}]\n{session_text(one)}" for one in sessions),
             )
             written = (await self._agent.generate(prompt)).text.strip()
-            summary, covered, waiting = cut(written, self._size), [*covered, *waiting], []
+            summary, covered, waiting = cut(written, size), [*covered, *waiting], []
         value = {"summary": summary, "covered": covered, "waiting": waiting}
         write_text(self._path(history), orjson.dumps(value).decode())
 

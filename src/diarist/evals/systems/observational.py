@@ -99,6 +99,10 @@ class ObservationalMemory:
         ]
         return _lines(logs, seqs[0], seqs[-1])
 
+    async def diary_tokens(self, history: str) -> int:
+        """Return the tokens of the diary."""
+        return (await self._memory.diary.get(thread=history, resource=history)).tokens
+
     async def close(self) -> None:
         await self._memory.close()
 
