@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 import orjson
 
-from diarist.evals.datasets import dataset_class
+from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.records import Record, Records
 from diarist.evals.statistics import (
@@ -106,7 +106,7 @@ class Results:
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
         self._ingest = Records(folder / "ingest.jsonl", "system", "history", "session")
         self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
-        self._dataset = dataset_class(str(self.run["settings"]["dataset"]))
+        self._dataset = DATASETS[self.run["settings"]["dataset"]]
 
     @property
     def systems(self) -> list[str]:
