@@ -11,7 +11,7 @@ import orjson
 
 from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.records import file_name, write_text
-from diarist.evals.results import Comparison, Metric, Results, compare_folders
+from diarist.evals.results import Metric, Results
 
 _CONTEXT_SHOWN = 2_000
 """Characters of a context on the page; the whole context is a file beside it."""
@@ -57,17 +57,11 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
         for metric in results.metrics(part):
             yield _average_section(results, metric, part)
     yield from _summary_sections(results)
-    for part in results.parts:
-        metric = results.metrics(part)[-1]
-        found = results.comparisons(metric, part)
-        if found:
-            yield _comparison_section(found, metric, part, "Paired comparisons")
+    yield from _comparison_sections(results, "Paired comparisons", None)
     for other in others:
-        found = compare_folders(results, other)
-        if found:
-            yield _comparison_section(found, results.metrics(results.parts[0])[-1], "", f"Beside {other.folder}")
-        else:
-            yield Section(f"Beside {other.folder}", "The two runs have no judged question in common.")
+        title = f"Beside {other.folder}"
+        sections = [*_comparison_sections(results, title, other)]
+        yield from sections or [Section(title, "The two runs have no judged question in common.")]
     yield _cost_section(results)
     failures = [
         (system, str(run), str(item.question["question"]), item.error)
@@ -148,27 +142,38 @@ def _figure_text(figure: Figure) -> str:
     return _percent(figure.value) if figure.share else f"{figure.value:,.4g}"
 
 
-def _comparison_section(found: Sequence[Comparison], metric: Metric, part: str, title: str) -> Section:
-    rows = [
-        (
-            one.first,
-            one.second,
-            f"{one.questions:,}",
-            f"{100 * one.difference.mean:+.1f}",
-            f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
-            f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
-            f"{one.test.p:.4f}" if one.test else "",
-        )
-        for one in found
-    ]
-    return Section(
-        f"{_of(part)}{title}",
-        f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap interval "
-        "(95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
-        f"{len(found)} comparisons, not corrected.",
-        head=("First", "Second", "Questions", "Difference", "95 % interval", "Right only in first / second", "p"),
-        rows=rows,
-    )
+def _comparison_sections(results: Results, title: str, beside: Results | None) -> Iterable[Section]:
+    for part in results.parts:
+        metric = results.metrics(part)[-1]
+        rows = [
+            (
+                one.first,
+                one.second,
+                f"{one.questions:,}",
+                f"{100 * one.difference.mean:+.1f}",
+                f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
+                f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
+                f"{one.test.p:.4f}" if one.test else "",
+            )
+            for one in results.comparisons(metric, part, beside)
+        ]
+        if rows:
+            yield Section(
+                f"{_of(part)}{title}",
+                f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap "
+                "interval (95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
+                f"{len(rows)} comparisons, not corrected.",
+                head=(
+                    "First",
+                    "Second",
+                    "Questions",
+                    "Difference",
+                    "95 % interval",
+                    "Right only in first / second",
+                    "p",
+                ),
+                rows=rows,
+            )
 
 
 def _cost_section(results: Results) -> Section:
