@@ -10,10 +10,10 @@ from typing import Any
 from diarist.chunks import DataChunk
 from diarist.cli.databases import storage_at
 from diarist.cli.inputs import thread_of
-from diarist.cli.objects import model_at
+from diarist.cli.objects import observer_at
 from diarist.counting import count_parts
 from diarist.evals.metering import Meter, MeteredModel, Tally
-from diarist.exceptions import ConfigError, InputError
+from diarist.exceptions import InputError
 from diarist.memory.conversations import Conversation
 from diarist.memory.memory import Memory
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
@@ -78,17 +78,12 @@ class Observing:
         self.observer, self.reflector = Tally(), Tally()
         self.finished = 0
         self.stored = False
-        roles: tuple[Model | str, Model | str] = (EXTRACTIVE, EXTRACTIVE)
-        if model != EXTRACTIVE:
-            called = model_at(model, base_url=base_url, api_key_env=api_key_env)
+        called = observer_at(model, base_url, api_key_env=api_key_env, option="--model")
+        roles: list[Model | str] = [called, called]
+        if isinstance(called, Model):
             metered = [MeteredModel(called, Meter(), listed=base_url is None) for _ in roles]
             self.observer, self.reflector = (each.total for each in metered)
-            roles = metered[0], metered[1]
-        elif base_url or api_key_env:
-            raise ConfigError(
-                "--base-url and --api-key-env have no effect without a model; "
-                "add --model, for example openai/gpt-5-mini"
-            )
+            roles = [*metered]
         observation: dict[str, Any] = {"message_tokens": message_tokens, "observer_batch_tokens": batch_tokens}
         reflection: dict[str, Any] = {"observation_tokens": observation_tokens}
         for options in (observation, reflection):
