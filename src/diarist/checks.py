@@ -110,6 +110,18 @@ def function_list(owner: str, option: str, value: Any) -> tuple[Any, ...]:
     raise _refused(owner, option, "a list of functions", value)
 
 
+def message_limit(owner: str, option: str, value: Any) -> None:
+    """Raise ConfigError for anything but a whole number from 0 on, or False."""
+    if value is not False and (type(value) is not int or value < 0):
+        raise _refused(owner, option, "a whole number from 0 on, or False", value)
+
+
+def instance(owner: str, option: str, value: Any, kind: type[object]) -> None:
+    """Raise ConfigError for a value of another class."""
+    if not isinstance(value, kind):
+        raise _refused(owner, option, f"{kind.__name__}(...)", value)
+
+
 def has_methods(owner: str, option: str, value: Any, *names: str) -> None:
     """Raise ConfigError for an object without one of these methods."""
     if missing := [name for name in names if not callable(getattr(value, name, None))]:

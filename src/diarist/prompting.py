@@ -165,21 +165,6 @@ def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, in
     return late
 
 
-def open_calls(messages: Sequence[Message], message: Message) -> list[ToolPart]:
-    """Return the calls of ``message`` that still wait for a result. A call no longer waits if it was approved and
-    started, or if a new user message follows."""
-    calls = [part for part in message.tool_parts if part.state == "call" and not part.provider_executed]
-    if not calls:
-        return []
-    index = next(i for i, other in enumerate(messages) if other is message)
-    after = messages[index + 1 :]
-    if any(other.role == "user" for other in after):
-        return []
-    answered = {part.call_id for other in after if other.role == "tool" for part in other.tool_parts}
-    answered.update(message.metadata.get(APPROVED_KEY, ()))
-    return [part for part in calls if part.call_id not in answered]
-
-
 def _rendered(message: Message) -> list[PromptMessage]:
     """Render a message, and cache the result in it unless a later message may change the result."""
     prompt = _from_message(message)

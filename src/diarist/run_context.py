@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
+from diarist.checks import flags, message_limit
 from diarist.chunks import Chunk, DataChunk, Usage
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
@@ -48,13 +49,22 @@ class MemoryOptions:
 
     Attributes:
         read_only: True: store nothing of this call.
-        last_messages: Maximum number of the thread's messages to show; 0 shows none.
+        last_messages: Maximum number of the thread's messages to show; 0 or False shows none.
         semantic_recall: Show messages close in meaning to the question.
+
+    Raises ConfigError for values of other types.
     """
 
     read_only: bool | None = None
-    last_messages: int | None = None
+    last_messages: int | Literal[False] | None = None
     semantic_recall: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("read_only", self.read_only), ("semantic_recall", self.semantic_recall)):
+            if value is not None:
+                flags("", **{name: value})
+        if self.last_messages is not None:
+            message_limit("", "last_messages", self.last_messages)
 
 
 class CancelSignal:
@@ -184,7 +194,7 @@ class RunContext(Generic[D]):
             remembered messages with other runs, and memory does not look for changes between two steps.
         on_divergence: What to do if the input leaves the active branch of the thread.
         waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
-        waits_until: Time of the event loop until which memory waits for another process that observes the thread; 0 if
+        waits_until: Time of the event loop until which memory may wait for the Observer or the Reflector; 0 if
             it does not.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.

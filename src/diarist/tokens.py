@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from functools import cache
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import log
 from pathlib import Path
 from sys import getsizeof
@@ -25,22 +25,16 @@ if TYPE_CHECKING:
     import regex
 
 _MAX_RUN = 8192
-"""Longest run of characters of one kind that is merged as a whole."""
+"""Longest run of characters of one kind that is merged as a whole. Merging a million bytes takes seconds."""
 _LOG_RANKS = log(200_000)
 """Logarithm of the number of tokens in o200k_base."""
-
-# The kinds of characters that can form one long piece in OpenAI's split. (Digits cannot: they are split in threes.)
-_RUN_CLASSES = (
-    r"\p{White_Space}",
-    r"[\p{L}\p{M}]",
-    r"[[^\p{White_Space}\p{L}\p{N}]\r\n]",
-)
-
 
 _PIECE_LENGTH = 65_536
 _CUT = re.compile(r"[^\W_](?=[\s.,;:!?()\"。，、！？])")
 """Where texts are cut: between a letter or digit and one of these characters. No word or token spans such a cut, and
 the two characters do not combine."""
+_LONGEST_PIECE = 2 * _PIECE_LENGTH
+"""Counting longer pieces would take too much memory, and tiktoken panics on a million blanks."""
 
 
 class TokenCounter(Protocol):
@@ -63,10 +57,9 @@ class TokenCounter(Protocol):
 class O200kCounter:
     """Counts with OpenAI's encoding o200k_base. Safe to share between threads.
 
-    Text that looks like a special token (``<|endoftext|>``) counts as ordinary text. Runs of more
-    than 8192 characters of one kind (blanks, letters without a break, signs) are cut into pieces of
-    8192 first, because merging a million bytes takes seconds. Each cut may add a few tokens; a text
-    without such a run is counted exactly.
+    Text that looks like a special token (``<|endoftext|>``) counts as ordinary text. Runs of more than 8192 characters
+    of one kind (blanks, letters without a break, signs) are counted in pieces of 8192, and so is a text in pieces of
+    131,072 where it has no ends of words. Each cut may add a few tokens; any other text is counted exactly.
 
     Raises:
         ConfigError: At the first count, when the bundled encoding is missing or damaged.
@@ -76,14 +69,14 @@ class O200kCounter:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of ``text``; 0 for an empty text."""
-        return _count(_o200k().count, text)
+        count = _o200k().count
+        return count(text) if len(text) <= _LONGEST_PIECE else sum(map(count, _slices(text)))
 
 
 class TiktokenCounter:
     """Counts with another encoding of ``tiktoken``, such as ``cl100k_base``. Safe to share between threads.
 
-    ``tiktoken`` downloads an encoding once, and keeps it in the folder ``TIKTOKEN_CACHE_DIR``. Long runs of one kind
-    are cut as ``O200kCounter`` cuts them, because tiktoken panics on a million spaces.
+    ``tiktoken`` downloads an encoding once, and keeps it in the folder ``TIKTOKEN_CACHE_DIR``.
 
     Raises:
         ConfigError: The encoding is unknown, or is missing in that folder and cannot be downloaded.
@@ -106,7 +99,7 @@ class TiktokenCounter:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of ``text``; 0 for an empty text."""
-        return _count(lambda piece: len(self._encoding.encode_ordinary(piece)), text)
+        return sum(len(self._encoding.encode_ordinary(piece)) for piece in _slices(text))
 
 
 def counter_for(encoding: str) -> TokenCounter:
@@ -154,66 +147,20 @@ def _fit(width: int, height: int, limit: int, side: int) -> tuple[int, int]:
     return max(1, width * limit // side), max(1, height * limit // side)
 
 
-def _count(count: Callable[[str], int], text: str) -> int:
-    if len(text) <= _MAX_RUN:
-        return count(text)
-    return sum(count(text[start:end]) for start, end in pairwise(_cuts(text)))
-
-
-def _cuts(text: str) -> list[int]:
-    """Return the places where ``text`` is cut, from 0 to its length.
-
-    No piece has a run of more than 8192 characters of one kind, and none is so long that the list of its tokens takes
-    much more memory than the text.
-    """
-    cuts = {0, len(text)}
-    for start, end in _long_runs(text):
-        cuts.update(range(start + _MAX_RUN, end, _MAX_RUN))
-    cuts.update(piece_ends(text))
-    return sorted(cuts)
-
-
-def _long_runs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the runs of more than 8192 characters of one kind.
-
-    Such a run fills an aligned block of 4096 characters. In an ordinary text, a block is rejected after a few
-    characters, so the search is cheap.
-    """
-    half = _MAX_RUN // 2
-    for pattern in _run_patterns():
-        end = 0
-        for block in range(0, len(text) - half + 1, half):
-            if block >= end and pattern.fullmatch(text, block, block + half):
-                run = next(run for run in pattern.finditer(text, max(end, block - half)) if run.end() > block)
-                end = run.end()
-                if end - run.start() > _MAX_RUN:
-                    yield run.span()
-
-
-@cache
-def _run_patterns() -> tuple[regex.Pattern[str], ...]:
-    """Return a pattern for runs of each kind. The patterns contain no length, since ``regex`` unrolls counted
-    repetitions, which took 15 MB."""
-    import regex
-
-    return tuple(regex.compile(f"{kind}++", regex.V1) for kind in _RUN_CLASSES)
-
-
-def piece_ends(text: str) -> Iterator[int]:
-    """Yield the positions at which a text is cut, somewhat more than 65,536 characters apart; more after long words."""
-    place = _PIECE_LENGTH
-    while found := _CUT.search(text, place):
-        yield found.end()
-        place = found.end() + _PIECE_LENGTH
-
-
 def pieces(text: str) -> Iterator[str]:
-    """Yield the pieces of a text. Joined, they equal the text."""
+    """Yield the pieces of a text, somewhat more than 65,536 characters each; longer after long words. Joined, they
+    equal the text."""
     start = 0
-    for end in piece_ends(text):
-        yield text[start:end]
-        start = end
+    while found := _CUT.search(text, start + _PIECE_LENGTH):
+        yield text[start : found.end()]
+        start = found.end()
     yield text[start:]
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Yield the pieces of a text; those that are too long are cut anywhere."""
+    for piece in pieces(text):
+        yield from (piece[start : start + _LONGEST_PIECE] for start in range(0, len(piece), _LONGEST_PIECE))
 
 
 # -- the encoding
@@ -292,7 +239,10 @@ class O200k:
         return -sys.maxsize if word[-1:].isspace() else self._of_pieces(f" {word}")
 
     def _of_piece(self, piece: str) -> int:
-        parts = [piece] if piece.isascii() else list(_parts(piece, self._joined))
+        if len(piece) > _MAX_RUN:
+            parts = [piece[start : start + _MAX_RUN] for start in range(0, len(piece), _MAX_RUN)]
+        else:
+            parts = [piece] if piece.isascii() else list(_parts(piece, self._joined))
         return sum(map(self._pieces.__getitem__, parts)) if len(parts) > 1 else _merged(piece.encode(), self.rank)
 
 

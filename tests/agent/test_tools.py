@@ -455,24 +455,30 @@ async def test_a_tool_that_asks_several_agents_gives_their_answers_only() -> Non
         """Ask the helpers."""
         return dict(zip(("first", "second"), await ask(), strict=True))
 
+    async def ask_twice() -> dict[str, list[dict[str, AgentResult[Any]]]]:
+        """Ask the helpers."""
+        return {"rounds": [await ask_by_name(), await ask_by_name()]}
+
     assert (await call(ask)).result == ["a", "b"]
     assert (await call(ask_by_name)).result == {"first": "a", "second": "b"}
+    assert (await call(ask_twice)).result == {"rounds": [{"first": "a", "second": "b"}] * 2}
 
 
-async def test_a_tool_whose_other_agent_waits_for_approval_fails() -> None:
-    @tool(needs_approval=True)
+@pytest.mark.parametrize(("needs_approval", "stopped_by"), [(True, "approval"), (False, "max_steps")])
+async def test_a_tool_whose_other_agent_gives_no_answer_fails(needs_approval: bool, stopped_by: str) -> None:
+    @tool(needs_approval=needs_approval)
     def pay() -> str:
         """Pay."""
         return "paid"
 
-    helper = Agent(model=ScriptedModel(ToolCall("pay", {})), tools=[pay])
+    helper = Agent(model=ScriptedModel(ToolCall("pay", {})), tools=[pay], max_steps=1)
 
     async def ask() -> AgentResult[Any]:
         """Ask the helper."""
         return await helper.generate("pay")
 
     part = await call(ask)
-    assert (part.state, part.result_text) == ("error", "the other agent gave no answer: stopped_by is 'approval'")
+    assert (part.state, part.result_text) == ("error", f"the other agent gave no answer: stopped_by is {stopped_by!r}")
 
 
 async def test_one_failing_call_does_not_harm_the_others() -> None:

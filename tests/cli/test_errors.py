@@ -16,7 +16,7 @@ from tests.evals import samples
 
 BARE = """
 import sys
-for name in ("asyncpg", "pymongo", "libsql", "numpy", "wordllama", "anthropic", "google.genai", "boto3"):
+for name in ("asyncpg", "pymongo", "numpy", "wordllama", "anthropic", "google.genai", "boto3"):
     sys.modules[name] = None
 from diarist.cli import main
 main()

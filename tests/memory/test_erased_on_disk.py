@@ -39,7 +39,6 @@ from diarist import Agent, Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.memory import WorkingMemoryConfig
 from diarist.models.embedders import Embedder
 from diarist.storage import SQLiteStorage
-from diarist.storage.libsql import LibSQLStorage
 from diarist.testing import ScriptedModel
 
 class Lengths(Embedder):
@@ -47,15 +46,15 @@ class Lengths(Embedder):
     async def embed(self, texts, *, purpose="document"):
         return [[1.0, float(len(text))] for text in texts]
 
-async def main(kind, path, erase):
-    vectors = {"semantic_recall": True, "embedder": Lengths()} if kind == "sqlite" else {}
+async def main(path, erase):
     memory = Memory(
-        storage=(SQLiteStorage if kind == "sqlite" else LibSQLStorage)(path),
+        storage=SQLiteStorage(path),
         observational_memory=ObservationalMemoryConfig(
             model="extractive", observation=ObservationConfig(message_tokens=200, buffer_tokens=50)
         ),
         working_memory=WorkingMemoryConfig(),
-        **vectors,
+        semantic_recall=True,
+        embedder=Lengths(),
     )
     model = ScriptedModel(lambda request: "Noted in the quokka." if "card" in request.text else "Oh.")
     agent = Agent(model=model, memory=memory)
@@ -87,10 +86,9 @@ def files_with(words: tuple[str, ...], folder: Path) -> dict[str, list[str]]:
     return {name: said for name, data in found.items() if (said := [word for word in words if word.encode() in data])}
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "libsql"])
 @pytest.mark.parametrize("erase", ["memory.forget(resource='ada')", "memory.threads.delete('t')"])
-def test_nothing_is_left_when_the_process_is_killed_right_after(tmp_path: Path, kind: str, erase: str) -> None:
-    assert killed(kind, tmp_path / "memory.db", erase) == ""
+def test_nothing_is_left_when_the_process_is_killed_right_after(tmp_path: Path, erase: str) -> None:
+    assert killed(tmp_path / "memory.db", erase) == ""
     words = SECRETS if "resource" in erase else SECRETS[1:]  # the thread's resource keeps its working memory
     assert files_with(words, tmp_path) == {}
     assert files_with(("Rome",), tmp_path)  # it looks into the right files

@@ -70,7 +70,7 @@ def test_a_model_that_cannot_be_used_is_refused_at_construction(monkeypatch: pyt
             {"config": ObservationalMemoryConfig(model="extractive", enabled=False)},
             "enabled=False.*leave ObservationalMemory out of",
         ),
-        ({"config": True}, "config must be an ObservationalMemoryConfig.*not True"),
+        ({"config": True}, "config must be ObservationalMemoryConfig.*not True"),
         ({"thread_wait": "x"}, "thread_wait must be .*not 'x'"),
         ({"thread_wait": -1}, "thread_wait must be .*not -1"),
         ({"await_background": "no"}, "await_background must be .*not 'no'"),

@@ -136,6 +136,19 @@ async def test_an_exception_keeps_the_finished_steps(memory: Memory) -> None:
     assert await state_of(turn, memory) == "interrupted"
 
 
+async def test_an_exception_keeps_the_working_memory_of_finished_steps() -> None:
+    memory, messages = Memory(storage=InMemoryStorage(), working_memory=True), list(ASKED)
+    with suppress(ZeroDivisionError):
+        async with memory.turn(thread="t") as turn:
+            await turn.prompt(messages)
+            await turn.call("update_working_memory", {"memory": "Name: Ada"})
+            messages += [*LOOKED, *SEEN]
+            await turn.prompt(messages)
+            await turn.call("update_working_memory", {"memory": "Name: Bea"})
+            raise ZeroDivisionError
+    assert await memory.working.get(thread="t") == "Name: Ada"
+
+
 async def test_a_discarded_turn_leaves_nothing(memory: Memory) -> None:
     async with memory.turn(thread="t") as turn:
         await turn.prompt(ASKED)
@@ -277,6 +290,7 @@ async def test_memory_makes_room_in_a_history_that_is_new() -> None:
         before = await turn.prompt(given)
         assert await turn.overflowed("maximum context length exceeded")
         assert len((await turn.prompt(given)).messages) < len(before.messages)
+        assert not await turn.overflowed("maximum context length exceeded"), "only the question is left"
 
 
 async def test_memory_makes_room_in_a_prompt_that_is_too_long() -> None:
@@ -556,7 +570,7 @@ async def test_mistakes_of_the_caller_are_raised_also_with_fail_open(memory: Mem
     ],
 )
 def test_an_option_with_a_wrong_value_is_refused(memory: Memory, option: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"memory.turn: {option} must be .*, not {value!r}"):
+    with pytest.raises(ConfigError, match=f"{option} must be .*, not {value!r}"):
         memory.turn(thread="t", **{option: value})
 
 

@@ -124,6 +124,7 @@ def test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_credentials("openai/gpt-5")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     assert has_credentials("openai/gpt-5")
+    assert has_credentials("ollama/qwen3")
     assert isinstance(resolve("openai/gpt-5"), Model)
     with pytest.raises(ConfigError, match="unknown provider"):
         has_credentials("nobody/at-all")

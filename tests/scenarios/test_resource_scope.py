@@ -652,6 +652,18 @@ async def test_notes_of_another_process_are_activated_too(tmp_path: Path) -> Non
         assert "said-a-1" in (await second.diary.observe(resource="ada")).text
 
 
+@pytest.mark.parametrize("max_tokens_per_batch", [10_000, 50, 30])
+async def test_threads_may_use_the_same_message_ids(storage: Storage, max_tokens_per_batch: int) -> None:
+    """As those of a client that numbers its messages."""
+    memory = sharing(storage, observation={"max_tokens_per_batch": max_tokens_per_batch})
+    for name in "abcd":
+        rows = [Message.user(words(f"said-{name}-1", 20), id="1"), Message.assistant("Noted.", id="2")]
+        await memory.messages.save(rows, thread=name, resource="ada")
+    log = await memory.diary.observe(resource="ada")
+    assert sorted(NAMES.findall(log.text)) == [f"said-{name}-1" for name in "abcd"]
+    assert await assert_exactly_once(storage, ["a", "b", "c", "d"]) == 8
+
+
 async def test_a_log_that_grows_too_long_by_hand_is_condensed(storage: Storage) -> None:
     memory = sharing(storage, observation={"max_tokens_per_batch": 30}, reflection={"observation_tokens": 30})
     for name in "abcdef":

@@ -340,6 +340,13 @@ def numbers_by_thread(answer: str) -> list[tuple[str, int]]:
     return [(thread, int(number)) for thread, number in re.findall(r"\(thread (\S+)\) \[#(\d+)\]", answer)]
 
 
+async def test_search_finds_a_message_whose_id_the_prompt_has_of_another_thread(storage: Storage) -> None:
+    memory = remembering(storage)
+    await save(memory, Message.user("We fly from Oslo.", id="1"), thread="other")
+    await save(memory, Message.user("Hello.", id="1"))
+    assert "We fly from Oslo." in await recall(memory, mode="search", query="fly Oslo")
+
+
 async def test_older_hits_on_further_pages(storage: Storage) -> None:
     memory = remembering(storage)
     await save(memory, *(f"needle {number} {'in hay ' * 60}" for number in range(1, 61)), thread="old")

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from diarist.exceptions import (
 )
 from diarist.memory import run_lifecycle
 from diarist.messages import TextPart
-from diarist.processors import ProcessAPIErrorArgs, ProcessOutputResultArgs
+from diarist.processors import ProcessAPIErrorArgs, ProcessInputArgs, ProcessOutputResultArgs
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.scenarios.kit import (
@@ -59,6 +60,29 @@ def tools() -> list[Tool]:
 
 async def texts(memory: Memory) -> list[str]:
     return [row.text for row in await memory.messages.list(thread="t")]
+
+
+@both
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "failed"])
+async def test_a_run_that_ends_before_its_input_is_stored_leaves_no_thread(
+    storage: Storage, make: MakeMemory, cancelled: bool
+) -> None:
+    signal = CancelSignal()
+
+    class Check(Processor[Any]):
+        async def process_input(self, args: ProcessInputArgs[Any]) -> None:
+            if cancelled:
+                signal.cancel()
+                await asyncio.Event().wait()
+            raise ValueError("broken")
+
+    memory = make(storage)
+    agent = Agent(model=ScriptedModel(lambda _: "Hello."), memory=memory)
+    with nullcontext() if cancelled else pytest.raises(ProcessorError):
+        await agent.generate("go", thread="t", resource="ada", processors=[Check()], cancel=signal)
+    assert (await memory.threads.list(resource="ada")).items == []
+    await agent.generate("go", thread="t", resource="ada")
+    assert await texts(memory) == ["go", "Hello."]
 
 
 @both

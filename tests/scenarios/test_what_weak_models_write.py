@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -90,7 +88,7 @@ async def begun(storage: Storage, observer: ScriptedModel, *messages: Message) -
 
 
 @pytest.mark.parametrize("cites", [True, False])
-async def test_a_cut_answer_covers_no_message_that_it_never_reached(storage: Storage, cites: bool) -> None:
+async def test_after_a_cut_answer_fewer_messages_are_sent(storage: Storage, cites: bool) -> None:
     observer = breaking_off(6, cites=cites)
     memory = await begun(storage, observer, *talk())
     events: list[DataChunk] = []
@@ -107,41 +105,25 @@ async def test_a_cut_answer_covers_no_message_that_it_never_reached(storage: Sto
 
 
 async def test_what_a_cut_answer_left_is_raw_in_the_prompt(storage: Storage) -> None:
-    """Only one call is possible: what it did not get to stands word for word in the next prompt."""
-    once = iter([True])
+    """Only two calls are possible: what the second one did not get stands word for word in the next prompt."""
 
     def answer(request: ModelRequest) -> Answer | Exception:
-        if next(once, False):
-            return framed([note(*entry) for entry in shown(request)][:6], whole=False)
-        return RuntimeError("the observer is down")
+        if len(observer.requests) > 2:
+            return RuntimeError("the observer is down")
+        lines = [note(*entry) for entry in shown(request)]
+        return framed(lines[:10], whole=len(lines) <= 10)
 
-    memory = observational(storage, observer_model=ScriptedModel(answer), buffer_tokens=False)
+    observer = ScriptedModel(answer)
+    memory = observational(storage, observer_model=observer, buffer_tokens=False)
     await memory.messages.save(talk(), thread="t")
     model = answering()
     await Agent(model=model, memory=memory).generate("Where was I?", thread="t")
 
     sent, noted = model.requests[0].text, await covered(memory)
-    assert set(noted) == {"m1", "m2", "m3", "m4", "m5"}, "it was at m6 when it broke off"
+    assert set(noted) == {f"m{number}" for number in range(1, 11)}
     for number, town in enumerate(TOWNS[:20], 1):
         assert (f"m{number}" in noted) is (f"User was in {town}" in sent)
-        assert (number < 5) is not (said(town, number) in sent), "m5 opened the turn of m6, and stands before it"
-
-
-async def test_an_answer_that_shows_no_place_is_asked_for_fewer_messages(storage: Storage) -> None:
-    def answer(request: ModelRequest) -> Answer:
-        entries = shown(request)
-        if len(entries) > 6:
-            return Reply(
-                text="<diary>\nDate: 2026-03-02\n- 🔴 They spoke of various things\n- 🟡 an", finish_reason="length"
-            )
-        return framed([note(*entry) for entry in entries])
-
-    observer = ScriptedModel(answer)
-    memory = await begun(storage, observer, *talk())
-    await memory.diary.observe(thread="t")
-    noted = await covered(memory)
-    assert [f"User was in {town}" in noted[f"m{n}"] for n, town in enumerate(TOWNS[:20], 1)] == [True] * 20
-    assert len(observer.requests) <= 10
+        assert (f"m{number}" in noted) is not (said(town, number) in sent)
 
 
 async def test_one_message_that_no_answer_has_room_for_ends_with_what_fits(storage: Storage) -> None:
@@ -168,14 +150,14 @@ async def test_a_call_and_its_result_are_not_parted_by_a_cut(storage: Storage) -
 
     def answer(request: ModelRequest) -> Answer:
         if "paid 56 crowns" in request.text and "paid 7 crowns" in request.text:
-            return framed([f"- 🔴 12:0{n} line {n} [#{n}]" for n in range(1, 6)], whole=False)  # it got to the result
-        return framed(["- 🔴 12:09 the rest"])
+            return framed(["- 🔴 12:01 something"], whole=False)
+        return framed([f"- 🔴 12:09 part {len(observer.requests)}"])
 
-    memory = await begun(storage, ScriptedModel(answer), *messages)
+    observer = ScriptedModel(answer)
+    memory = await begun(storage, observer, *messages)
     await memory.diary.observe(thread="t")
     noted = await covered(memory)
     assert noted["m4"] == noted["m5"] != noted["m3"]
-    assert "line 4" not in noted["m3"]
 
 
 @pytest.mark.parametrize("scope", ["thread", "resource"])
@@ -233,18 +215,6 @@ async def test_copied_messages_are_asked_for_once_more(storage: Storage) -> None
     assert "User was in Turku" in text
 
 
-async def test_of_an_observer_that_copies_long_pieces_short_ones_are_asked_for(storage: Storage) -> None:
-    def answer(request: ModelRequest) -> Answer:
-        return copying(request) if len(shown(request)) > 14 else framed([note(*entry) for entry in shown(request)])
-
-    observer = ScriptedModel(answer)
-    memory = await begun(storage, observer, *talk(24))
-    await memory.diary.observe(thread="t")
-    assert len(await covered(memory)) == 24
-    assert "crowns" not in (await memory.diary.get(thread="t")).text
-    assert len(observer.requests) == 4
-
-
 async def test_an_observer_that_only_copies_gives_way_to_fixed_rules(storage: Storage) -> None:
     observer = ScriptedModel(copying)
     memory = await begun(storage, observer, *talk(24))
@@ -254,52 +224,9 @@ async def test_an_observer_that_only_copies_gives_way_to_fixed_rules(storage: St
     source = sum(len(message.text) for message in talk(24))
     assert len(await covered(memory)) == 24
     assert len(log.text) < source * 0.8
-    assert {entry.model for entry in log.entries} == {"extractive"}, "short pieces are copies, too"
+    assert {entry.model for entry in log.entries} == {"extractive"}
     assert any("by fixed rules" in str(end.get("shortfall")) for end in told(events, "observation-end"))
-    assert len(observer.requests) <= 6
-
-
-async def test_after_copies_fewer_answers_are_paid_until_the_observer_takes_notes(storage: Storage) -> None:
-    copies = True
-
-    def answer(request: ModelRequest) -> Answer:
-        return copying(request) if copies else framed([note(*entry) for entry in shown(request)])
-
-    observer = ScriptedModel(answer)
-    memory = await begun(storage, observer, *talk(24))
-    paid: list[int] = []
-    for day in range(4):
-        if day == 2:
-            copies = False
-        await memory.diary.observe(thread="t")
-        paid.append(len(observer.requests) - sum(paid))
-        later = [replace(row, id=f"{row.id}-{day}", created_at=NOON + timedelta(days=day + 1)) for row in talk(24)]
-        await memory.messages.save(later, thread="t")
-        if day == 2:
-            copies = True
-    models = [entry.model for entry in (await memory.diary.get(thread="t")).entries]
-    assert models == ["extractive", "extractive", observer.id, "extractive"]
-    assert paid[1:3] == [2, 1]
-    assert paid[0] == paid[3] > 2
-
-
-async def test_a_complaint_can_end_the_copying(storage: Storage) -> None:
-    listens = False
-
-    def answer(request: ModelRequest) -> Answer:
-        complained = len(observer.requests) % 2 == 0
-        return framed([note(*entry) for entry in shown(request)]) if listens and complained else copying(request)
-
-    observer = ScriptedModel(answer)
-    memory = await begun(storage, observer, *talk(24))
-    await memory.diary.observe(thread="t")
-    listens, before = True, len(observer.requests)
-    observer.requests.clear()
-    later = [replace(row, id=f"{row.id}-later", created_at=NOON + timedelta(days=1)) for row in talk(24)]
-    await memory.messages.save(later, thread="t")
-    await memory.diary.observe(thread="t")
-    assert before > len(observer.requests) == 2
-    assert [entry.model for entry in (await memory.diary.get(thread="t")).entries] == ["extractive", observer.id]
+    assert len(observer.requests) == 2
 
 
 async def test_short_messages_may_be_noted_in_their_own_words(storage: Storage) -> None:
@@ -317,18 +244,13 @@ SLOPPY = [
     "&lt;diary&gt;\n{notes}\n&lt;/diary&gt;\n&lt;current-task&gt;Find a hotel&lt;/current-task&gt;",
     "<diary>\n{flat}\n</diary>\n<current-task>Find a hotel</current-task>",
     "<diary>{flat}</diary><current-task>Find a hotel</current-task><suggested-response>none</suggested-response>",
-    "{json}",
 ]
 
 
 @pytest.mark.parametrize("form", SLOPPY)
 async def test_notes_in_any_form_are_read_and_their_frame_stays_out(storage: Storage, form: str) -> None:
     notes = "Date: 2026-03-02\n- 🔴 12:01 The room costs 80 EUR"
-    answer = form.format(
-        notes=notes,
-        flat=notes.replace("\n", " "),
-        json=json.dumps({"diary": notes.splitlines(), "current_task": "Find a hotel", "suggested_response": "none"}),
-    )
+    answer = form.format(notes=notes, flat=notes.replace("\n", " "))
     memory = await begun(storage, ScriptedModel(answer), talk(1)[0])
     model = answering()
     await memory.diary.observe(thread="t")

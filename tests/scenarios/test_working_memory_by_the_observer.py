@@ -79,18 +79,16 @@ async def test_with_a_schema_it_is_merged(storage: Storage) -> None:
     assert await memory.working.get(resource="ada") == {"name": "Ada", "likes": ["tea"]}
 
 
-@pytest.mark.parametrize("length", [1, 60])
-async def test_a_section_that_was_cut_off_changes_nothing(storage: Storage, length: int) -> None:
-    """Neither where the model's thoughts took the room nor where it had room and the shorter answer is no use."""
+async def test_a_section_that_was_cut_off_changes_nothing(storage: Storage) -> None:
     known = "# User\n- **Name**: Ada\n- **Allergies**: nuts"
     whole = f"{notes()}<working-memory>\n{known}\n</working-memory>"
-    more = "".join(f"- **Fact {n}**: likes the number {n}\n" for n in range(length))
-    half = Reply(text=f"{notes()}<working-memory>\n# User\n{more}- **Al", finish_reason="length")
-    observer = ScriptedModel(whole, half, "I am sorry.", name="observer")
+    half = Reply(text=f"{notes()}<working-memory>\n# User\n- **Al", finish_reason="length")
+    observer = ScriptedModel(lambda _: whole if len(observer.requests) == 1 else half, name="observer")
     memory = remembering(storage, observing=True, observer_model=observer, kept_by="observer")
     await observed(memory, 2)
-    assert len(observer.requests) == (3 if length > 1 else 2)
+    assert len(observer.requests) > 1
     assert await memory.working.get(resource="ada") == known
+    assert "broke off" not in (await memory.diary.get(thread="t")).text, "the notes are whole"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from diarist.storage import SQLiteStorage, Storage
-from diarist.storage.libsql import LibSQLStorage
 from diarist.storage.mongodb import MongoDBStorage
 from diarist.storage.postgres import PostgresStorage
 from tests.loopback.mongodb_server import MongoDBServer
@@ -23,9 +22,6 @@ def opened(address):
     if address.startswith("mongodb"):
         from diarist.storage.mongodb import MongoDBStorage
         return MongoDBStorage(address)
-    if address.endswith(".libsql") or "://" in address:
-        from diarist.storage.libsql import LibSQLStorage
-        return LibSQLStorage(address)
     from diarist.storage import SQLiteStorage
     return SQLiteStorage(address)
 """
@@ -44,8 +40,6 @@ class Backend:
                 return PostgresStorage(self.address)
             case "mongodb":
                 return MongoDBStorage(self.address)
-            case "libsql":
-                return LibSQLStorage(self.address)
             case _:
                 return SQLiteStorage(self.address)
 
@@ -57,15 +51,10 @@ def mongodb_url() -> Iterator[str]:
         yield server.url
 
 
-_SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("libsql", "mongodb")]
-
-
-@pytest.fixture(params=["sqlite", "postgres", *_SLOW])
+@pytest.fixture(params=["sqlite", "postgres", pytest.param("mongodb", marks=pytest.mark.slow)])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     if request.param == "mongodb":
         return Backend("mongodb", request.getfixturevalue("mongodb_url"))
     if request.param == "postgres":
         return Backend("postgres", request.getfixturevalue("postgres_url"))
-    if request.param == "libsql":
-        return Backend("libsql", str(tmp_path / "memory.libsql"))
     return Backend("sqlite", str(tmp_path / "memory.db"))

@@ -19,7 +19,7 @@ from tests.storage.backends import OPENED, Backend
 from tests.storage.backends import backend as backend
 from tests.storage.backends import mongodb_url as mongodb_url
 
-KILLS = {"sqlite": 24, "libsql": 12, "postgres": 12, "mongodb": 12}
+KILLS = {"sqlite": 24, "postgres": 12, "mongodb": 12}
 PROCESSES = 3
 BATCHES, ROWS = 2, 3
 
@@ -130,7 +130,7 @@ def killed(backend: Backend) -> Iterator[list[Writer]]:
 @pytest.mark.slow
 def test_killed_writers_lose_nothing_that_was_acknowledged(killed: list[Writer], backend: Backend) -> None:
     assert len(killed) > KILLS[backend.name]
-    if backend.name in ("sqlite", "libsql"):
+    if backend.name == "sqlite":
         connection = sqlite3.connect(backend.address)
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []

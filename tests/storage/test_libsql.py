@@ -1,38 +1,23 @@
-"""libSQL keeps the contract, in a file and on a server, and says clearly what is wrong with either."""
+"""A libSQL server keeps the contract, and errors say clearly what is wrong; a file is opened as an SQLite file."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import libsql
 import pytest
 
-from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
+from diarist.exceptions import ConfigError, InputError, StorageError
 from diarist.messages import Message
 from diarist.storage import SQLiteStorage, Storage, Thread
 from diarist.storage.libsql import LibSQLStorage
 from diarist.testing import SearchConformance, StorageConformance
 from tests.loopback.libsql_server import LibSQLServer
-from tests.processes import run_python
 
 TRIP = Thread(id="trip", resource_id="ada")
-
-
-class TestLibSQLFile(StorageConformance, SearchConformance):
-    @pytest.fixture
-    async def storage(self, tmp_path: Path) -> AsyncIterator[Storage]:
-        async with LibSQLStorage(tmp_path / "memory.db") as storage:
-            yield storage
-
-    @pytest.fixture
-    async def second_storage(self, storage: Storage) -> AsyncIterator[Storage]:
-        async with LibSQLStorage(storage.location) as second:
-            yield second
 
 
 class TestLibSQLServer(StorageConformance, SearchConformance):
@@ -66,99 +51,18 @@ async def _create(storage: Storage) -> None:
 # --- a file --------------------------------------------------------------------------------------------------
 
 
-async def test_sqlite_and_libsql_read_each_others_files(path: Path) -> None:
-    await _create(LibSQLStorage(path))
-    async with SQLiteStorage(path) as storage:
-        run = await storage.begin_run("run", TRIP)
-        await storage.append_messages(run, [Message.user("Grüße")])
-        await storage.finish_run(run, "committed")
-    async with LibSQLStorage(path) as storage:
+async def test_a_file_is_an_sqlite_file(path: Path) -> None:
+    async with LibSQLStorage(path) as storage, SQLiteStorage(path) as same:
+        await storage.create_thread(TRIP)
+        run = await same.begin_run("run", TRIP)
+        await same.append_messages(run, [Message.user("Grüße")])
+        await same.finish_run(run, "committed")
         assert [hit.excerpt for hit in (await storage.search_messages("grüße", resource_id="ada")).items] == ["Grüße"]
 
 
-@pytest.mark.parametrize("place", [":memory:", ""])
-def test_memory_is_refused_with_a_hint(place: str) -> None:
+def test_memory_is_refused_with_a_hint() -> None:
     with pytest.raises(ConfigError, match="InMemoryStorage"):
-        LibSQLStorage(place)
-
-
-def test_missing_folder_folder_and_other_files(tmp_path: Path, path: Path) -> None:
-    path.write_text("these are my notes, and they are longer than a header of SQLite " * 20)
-    for place, reason in (
-        (tmp_path / "new" / "memory.db", r"folder .*new does not exist; create it"),
-        (tmp_path, r"is a folder; name a file in it"),
-        (path, r"memory\.db: file is not a database; .*move it away"),
-    ):
-        with pytest.raises(StorageError, match=reason):
-            asyncio.run(_create(LibSQLStorage(place)))
-
-
-async def test_newer_schema_is_refused(path: Path) -> None:
-    await _create(LibSQLStorage(path))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE diarist_schema SET version = 99")
-    connection.close()
-    with pytest.raises(SchemaError, match=r"version 99 .* supports version \d"):
-        await LibSQLStorage(path).open()
-
-
-async def test_nothing_waits_while_a_writer_waits_for_another(path: Path) -> None:
-    await _create(LibSQLStorage(path))
-    other = libsql.connect(str(path), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    async with LibSQLStorage(path) as storage:
-        job = asyncio.create_task(storage.update_thread("trip", title="new"))
-        for _ in range(5):
-            assert await storage.get_thread("trip") is not None
-        assert not job.done()
-        other.execute("COMMIT")
-        assert (await job).title == "new"
-    other.close()
-
-
-async def test_a_writer_gives_up_after_busy_timeout(path: Path) -> None:
-    await _create(LibSQLStorage(path))
-    other = libsql.connect(str(path), isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    async with LibSQLStorage(path, busy_timeout=0.01) as storage:
-        with pytest.raises(StorageError, match=r"cannot update thread in .*memory\.db.*busy_timeout"):
-            await storage.update_thread("trip", title="new")
-        other.execute("ROLLBACK")
-        assert (await storage.update_thread("trip", title="new")).title == "new"
-    other.close()
-
-
-async def test_text_with_nul_is_not_cut_off(path: Path) -> None:
-    async with LibSQLStorage(path) as storage:
-        run = await storage.begin_run("run", TRIP)
-        await storage.append_messages(run, [Message.user("a\0b", id="m")])
-        await storage.finish_run(run, "committed")
-        assert [message.text for message in await storage.list_messages("trip")] == ["a\0b"]
-        with pytest.raises(InputError, match="NUL"):
-            await storage.get_thread("trip\0")
-
-
-USE = """
-import asyncio, os, sys
-from diarist.storage import Thread
-from diarist.storage.libsql import LibSQLStorage
-
-storage = LibSQLStorage(sys.argv[1])
-
-def create(id):
-    asyncio.run(storage.create_thread(Thread(id=id, resource_id="ada")))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_child_of_a_fork_opens_connections_of_its_own(path: Path) -> None:
-    fork = "create('parent')\nif os.fork(): os.wait(); create('after')\nelse: create('child'); os._exit(0)"
-    run_python(f"import warnings; warnings.simplefilter('ignore')  # newer versions warn of fork\n{USE}\n{fork}", path)
-    assert {row[0] for row in sqlite3.connect(path).execute("SELECT id FROM diarist_threads")} == {
-        "parent",
-        "child",
-        "after",
-    }
+        LibSQLStorage(":memory:")
 
 
 # --- a server ------------------------------------------------------------------------------------------------
@@ -173,6 +77,16 @@ def test_addresses() -> None:
             LibSQLStorage(url)
     with pytest.raises(ConfigError, match="auth_token is for a server"):
         LibSQLStorage("memory.db", "secret")
+
+
+async def test_text_with_nul_is_not_cut_off(server: LibSQLServer) -> None:
+    async with LibSQLStorage(server.url) as storage:
+        run = await storage.begin_run("run", TRIP)
+        await storage.append_messages(run, [Message.user("a\0b", id="m")])
+        await storage.finish_run(run, "committed")
+        assert [message.text for message in await storage.list_messages("trip")] == ["a\0b"]
+        with pytest.raises(InputError, match="NUL"):
+            await storage.get_thread("trip\0")
 
 
 async def test_a_token_is_shown(tmp_path: Path) -> None:
@@ -259,3 +173,15 @@ async def test_a_writer_waits_for_another(server: LibSQLServer) -> None:
         other.execute("COMMIT")
         assert (await job).title == "new"
         other.close()
+
+
+async def test_a_writer_gives_up_after_busy_timeout(server: LibSQLServer) -> None:
+    await _create(LibSQLStorage(server.url))
+    other = sqlite3.connect(server.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    async with LibSQLStorage(server.url, busy_timeout=0.01) as storage:
+        with pytest.raises(StorageError, match=r"cannot update thread in http://127.*busy_timeout"):
+            await storage.update_thread("trip", title="new")
+        other.execute("ROLLBACK")
+        assert (await storage.update_thread("trip", title="new")).title == "new"
+    other.close()

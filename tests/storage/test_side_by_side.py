@@ -35,7 +35,6 @@ from diarist.storage import (
     Thread,
     WorkingMemory,
 )
-from diarist.storage.libsql import LibSQLStorage
 from diarist.storage.mongodb import MongoDBStorage
 from diarist.storage.postgres import PostgresStorage
 from tests.loopback.mongodb_server import MongoDBServer
@@ -259,11 +258,6 @@ def _timeless(value: Any) -> Any:
 def test_sqlite(tmp_path: Path) -> None:
     numbers = itertools.count()
     _play(lambda: SQLiteStorage(tmp_path / f"{next(numbers)}.db"), max_examples=examples(8))
-
-
-def test_libsql(tmp_path: Path) -> None:
-    numbers = itertools.count()
-    _play(lambda: LibSQLStorage(tmp_path / f"{next(numbers)}.db"), max_examples=examples(8))
 
 
 def test_mongodb() -> None:

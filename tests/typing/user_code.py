@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from diarist import Agent, AgentResult, AgentStream, CallOptions, Tool, ToolContext, tool
 from diarist.processors import ProcessInputArgs, Processor
-from diarist.testing import ScriptedModel
+from diarist.testing import ScriptedModel, ToolCall
 
 INVOICE = '{"total": 12}'
 
@@ -67,6 +67,11 @@ async def results() -> None:
         assert_type(stream, AgentStream[Invoice])
         assert_type(await stream.result(), AgentResult[Invoice])
     assert_type(agent.stream("Hello"), AgentStream[None])
+
+
+def scripts() -> None:
+    calls = [ToolCall("price", {"flight": "AZ 204"})]
+    ScriptedModel(calls, ["Wait.", *calls], "84 EUR.")
 
 
 def sync_results() -> None:

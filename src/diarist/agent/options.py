@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
 
-from diarist.checks import flags, function, one_of, text_list, whole
+from diarist.checks import function, one_of, text_list, whole
 from diarist.exceptions import ConfigError
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import Processor, StepResult
@@ -129,10 +129,9 @@ def memory_options(options: CallOptions) -> MemoryOptions | None:
     """Return the options that the call has for memory; None if it has none."""
     if options.keys().isdisjoint(MEMORY_OPTIONS):
         return None
-    last = options.get("last_messages")
     return MemoryOptions(
         read_only=options.get("read_only"),
-        last_messages=None if last is None else int(last),
+        last_messages=options.get("last_messages"),
         semantic_recall=options.get("semantic_recall"),
     )
 
@@ -165,10 +164,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for the first option with a value that is not allowed."""
     for name, value in options.items():
         match name:
-            case "read_only" | "semantic_recall":
-                flags("", **{name: value})
-            case "last_messages" if value is not False and (type(value) is not int or value < 0):
-                raise ConfigError(f"{name} must be a whole number from 0 on, or False, not {value!r}")
+            case "read_only" | "semantic_recall" | "last_messages":
+                MemoryOptions(**{name: value})
             case "max_steps":
                 whole("", name, value, least=1)
             case "max_processor_retries":

@@ -9,7 +9,7 @@ from diarist.agent.tools import WaitsFor
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message, Part, ToolPart
-from diarist.prompting import APPROVED_KEY, open_calls
+from diarist.prompting import APPROVED_KEY
 from diarist.run_context import RunContext
 from diarist.tools import Tool
 
@@ -65,18 +65,28 @@ def suspended_states(messages: MessageList, ids: Sequence[str]) -> list[dict[str
 
 def waiting_calls(messages: MessageList) -> dict[str, ToolPart]:
     """Return the tool calls that wait, by id."""
-    return _all_open_calls(_history(messages))
+    return {call.call_id: call for _, call in _open_calls(_history(messages))}
 
 
-def _all_open_calls(history: Sequence[Message]) -> dict[str, ToolPart]:
-    newest = _since_question(history)
-    return {part.call_id: part for message in newest for part in open_calls(newest, message)}
+def _open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolPart]]:
+    """Return the calls that still wait for a result, each with its message.
 
-
-def _since_question(history: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages behind the user's last one, which closed all calls before it."""
-    behind = next((count for count, message in enumerate(reversed(history)) if message.role == "user"), len(history))
-    return history[len(history) - behind :]
+    A call no longer waits if it was approved and started, or if a new user message follows.
+    """
+    waiting: dict[str, tuple[Message, ToolPart]] = {}
+    for message in messages:
+        match message.role:
+            case "user":
+                waiting.clear()
+            case "tool":
+                for part in message.tool_parts:
+                    waiting.pop(part.call_id, None)
+            case _:
+                started = message.metadata.get(APPROVED_KEY, ())
+                for part in message.tool_parts:
+                    if part.state == "call" and not part.provider_executed and part.call_id not in started:
+                        waiting[part.call_id] = message, part
+    return list(waiting.values())
 
 
 def missing_tools(
@@ -118,11 +128,12 @@ async def answer_calls(
     """
     messages = context.messages
     if context.store_approval is not None:
-        history = _history(messages)
-        for message in history:
-            approved = [call.call_id for call in open_calls(history, message) if answers.get(call.call_id) is True]
-            if approved:
-                await context.store_approval(message, approved)
+        approved: dict[str, tuple[Message, list[str]]] = {}
+        for message, call in _open_calls(_history(messages)):
+            if answers.get(call.call_id) is True:
+                approved.setdefault(message.id, (message, []))[1].append(call.call_id)
+        for message, ids in approved.values():
+            await context.store_approval(message, ids)
     parts: list[Part] = []
     for call_id, answer in answers.items():
         call = calls[call_id]
@@ -172,7 +183,7 @@ def check_results(messages: MessageList) -> None:
         for_approval.update(message.metadata.get(APPROVAL_KEY, ()))
         for_approval.difference_update(message.metadata.get(APPROVED_KEY, ()))
     known = {part.call_id for message in history if message.role != "tool" for part in message.tool_parts}
-    waiting = _all_open_calls(history)
+    waiting = _open_calls(history)
     for part in results:
         if part.call_id in for_approval and part.state != "denied":
             raise InputError(
@@ -180,18 +191,17 @@ def check_results(messages: MessageList) -> None:
                 f"answer it with agent.resume({{{part.call_id!r}: True or False}})"
             )
         if waiting and part.call_id in answered_now and part.call_id not in known:
-            names = ", ".join(f"{call_id!r} of {call.name}" for call_id, call in waiting.items())
+            names = ", ".join(f"{call.call_id!r} of {call.name}" for _, call in waiting)
             raise InputError(f"there is no tool call {part.call_id!r} to answer; waiting: {names}")
 
 
 def unanswered_calls(messages: MessageList, tools: Mapping[str, Tool]) -> list[ToolPart]:
     """Return the calls that still wait if the input ends with results; the model must not answer before them."""
-    newest = _since_question(messages.all)
-    if not newest or newest[-1].role != "tool":
+    history = messages.all
+    if not history or history[-1].role != "tool":
         return []
     return [
         call
-        for message in newest
-        for call in open_calls(newest, message)
+        for message, call in _open_calls(history)
         if PROCESSORS_KEY in message.metadata or waits_for(call, tools) == "client_tool"
     ]

@@ -194,15 +194,10 @@ def _fail(call: ToolPart, error: BaseException) -> None:
 def plain(value: Any) -> Json:
     """Return a tool's return value as JSON: models and dataclasses become dictionaries. Raises ToolError.
 
-    Of another agent's result, also in a list or dictionary, only the answer is returned: the rest has prompts that the
-    model must not see. If it has none, ToolError says why.
+    Of another agent's result, also inside lists and dictionaries, only the answer is returned: the rest has prompts
+    that the model must not see. If it has none, ToolError says why.
     """
-    if isinstance(value, list | tuple):
-        value = [_answer_of(item) for item in cast(Sequence[Any], value)]
-    elif isinstance(value, dict):
-        value = {name: _answer_of(item) for name, item in cast(dict[Any, Any], value).items()}
-    else:
-        value = _answer_of(value)
+    value = _answers(value)
     if value is None or isinstance(value, str | int | float | bool):
         return value
     from pydantic_core import PydanticSerializationError
@@ -216,14 +211,20 @@ def plain(value: Any) -> Json:
     return result
 
 
-def _answer_of(value: Any) -> Any:
-    """Return the answer of an ``AgentResult``, and any other value unchanged. Raises ToolError."""
-    if not isinstance(value, AgentResult):
-        return value
-    result = cast(AgentResult[Any], value)
-    if result.stopped_by in ("tripwire", "error", "cancelled", "client_tool", "approval"):
-        raise ToolError(f"the other agent gave no answer: stopped_by is {result.stopped_by!r}")
-    return result.text if result.output is None else result.output
+def _answers(value: Any) -> Any:
+    """Return the value with the answer of each ``AgentResult`` in its place. Raises ToolError."""
+    match value:
+        case AgentResult():
+            result = cast(AgentResult[Any], value)
+            if result.stopped_by != "answer":
+                raise ToolError(f"the other agent gave no answer: stopped_by is {result.stopped_by!r}")
+            return result.text if result.output is None else result.output
+        case list() | tuple():
+            return [_answers(item) for item in cast(Sequence[Any], value)]
+        case dict():
+            return {name: _answers(item) for name, item in cast(dict[Any, Any], value).items()}
+        case _:
+            return value
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

@@ -48,10 +48,6 @@ class ThreadConnection(Connection):
     @abstractmethod
     def rollback(self) -> None: ...
 
-    @abstractmethod
-    def run_alone(self, statement: str, patience: float | None = None) -> Any:
-        """Run a statement outside of transactions and return its first value. Waits ``patience`` seconds for locks."""
-
     @property
     @abstractmethod
     def in_transaction(self) -> bool: ...
@@ -108,12 +104,6 @@ class ThreadDatabase(Database):
         # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(run_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
         return await self._run("writer", name_of(work), job, self._after_write)
-
-    async def run_alone(self, statement: str, patience: float | None = None) -> Any:
-        """Run a statement outside of transactions, in the writing thread, and return its first value."""
-        return await self._run(
-            "writer", "rewrite the file", lambda connection, _: connection.run_alone(statement, patience)
-        )
 
     def _after_write(self, connection: ThreadConnection) -> None:
         """Run in the writing thread after each write, once the caller has its result."""
@@ -255,7 +245,7 @@ class _Workers:
                     failure = error
             with suppress(RuntimeError):  # the loop is closed: no caller is left
                 task.loop.call_soon_threadsafe(_answer, task.result, found, failure)
-            if connection is not None and failure is not None and not _is_idle(connection):
+            if connection is not None and failure is not None and connection.in_transaction:  # the rollback failed
                 with suppress(sqlite3.Error):
                     connection.close()
                 connection = None
@@ -280,14 +270,6 @@ class _Workers:
         if wait:
             for thread in self._threads:
                 thread.join()
-
-
-def _is_idle(connection: ThreadConnection) -> bool:
-    """Return False if the rollback failed."""
-    try:
-        return not connection.in_transaction
-    except (sqlite3.Error, ValueError):
-        return False
 
 
 def _answer(result: asyncio.Future[Any], found: object, error: BaseException | None) -> None:

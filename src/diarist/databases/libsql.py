@@ -1,222 +1,54 @@
-"""libSQL: a file through the driver ``libsql``, or a server over HTTP (Hrana 3, with JSON).
-
-The driver blocks all threads while it waits for a lock, passes integers over 32 bits as floats, and reports no error
-codes. It contains its own SQLite library, which does not see the locks of ``sqlite3`` in the same process.
-"""
+"""The database of a libSQL server, over HTTP (Hrana 3, with JSON). A file of libSQL is an ordinary SQLite file."""
 
 from __future__ import annotations
 
 import http.client
-import os
 import sqlite3
-from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
 from diarist.databases.base import Row, Schema, in_sqlite, numbered
 from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
-from diarist.databases.sqlite import BUSY, erase_from_file, file_path, file_remedies, refuse_impossible
+from diarist.databases.sqlite import BUSY
 from diarist.exceptions import ConfigError, InputError
 
 Value = str | int | None
 Statement = tuple[str, Sequence[Value]]
 
-
-class Result(NamedTuple):
-    """Rows that a statement returned, and the number of rows that it changed."""
-
-    rows: Sequence[tuple[Any, ...]]
-    changed: int
-
-
-class LibSQLConnection(ThreadConnection):
-    """A connection to a file or a server."""
-
-    @abstractmethod
-    def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
-        """Run a statement once for each row of values. With several rows of values, the result has no rows."""
-
-    async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
-        return self._run(sql, [values]).rows
-
-    async def first(self, sql: str, /, **values: Any) -> Row | None:
-        return next(iter(self._run(sql, [values]).rows), None)
-
-    async def execute(self, sql: str, /, **values: Any) -> int:
-        return self._run(sql, [values]).changed
-
-    async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
-        self._run(sql, rows)
-
-    def _run(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> Result:
-        text, names = _in_libsql(sql)
-        return self.run(text, [[_checked(row[name]) for name in names] for row in rows])
-
-    def run_alone(self, statement: str, patience: float | None = None) -> Any:
-        rows = self.run(statement).rows
-        return rows[0][0] if rows else None
-
-
-@lru_cache(2048)
-def _in_libsql(sql: str) -> tuple[str, tuple[str, ...]]:
-    return numbered(in_sqlite(sql)[0], "?")
-
-
-def _checked(value: Any) -> Value:
-    """Return the value in a form that the driver accepts: booleans as integers, lists as JSON.
-
-    Raises InputError for text that libSQL would truncate, UnicodeEncodeError for bad Unicode.
-    """
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, list):
-        value = orjson.dumps(value).decode()
-    if isinstance(value, str):
-        value.encode()
-        if "\0" in value:
-            raise InputError(f"libSQL cannot store a NUL character in a key or title: {value!r}")
-    return value
-
-
-class LibSQLDatabase(ThreadDatabase):
-    """A libSQL file, or the database of a libSQL server.
-
-    Args:
-        place, auth_token, busy_timeout: As for ``LibSQLStorage``.
-        schema: The tables that this object uses.
-    """
-
-    def __init__(
-        self,
-        place: str | os.PathLike[str],
-        schema: Schema,
-        *,
-        auth_token: str | None = None,
-        busy_timeout: float = 30.0,
-    ) -> None:
-        self._path: Path | None = None
-        connect: Callable[[], LibSQLConnection]
-        if isinstance(place, str) and "://" in place:
-            location, token = server_address(place)
-            connect = partial(RemoteConnection, location, token if auth_token is None else auth_token, busy_timeout)
-            remedies = {
-                "SQLITE_BUSY": BUSY.format(seconds=busy_timeout),
-                "SQLITE_AUTH": "; use a token that may write",
-            }
-        elif auth_token is not None:
-            raise ConfigError("auth_token is for a server: give its URL, or leave the token out for a file")
-        else:
-            try:
-                import libsql  # pyright: ignore[reportMissingTypeStubs]
-            except ImportError as error:
-                raise ImportError("files of libSQL need an extra of diarist: pip install 'diarist[libsql]'") from error
-            driver: Any = libsql
-            self._path = path = file_path(place)
-            location, connect = str(path), partial(FileConnection, driver.connect, path, busy_timeout)
-            remedies = file_remedies(path, busy_timeout)
-        super().__init__(schema, location, connect=connect, busy_timeout=busy_timeout, remedies=remedies)
-
-    async def erase(self) -> tuple[str, ...]:
-        if self._path is None:
-            return (f"{self.location}: deleted rows may remain in the server's files, unless it sets secure_delete",)
-        return await erase_from_file(self, self._path)
-
-
-# --- errors ------------------------------------------------------------------------------------------------
-
-_BY_MESSAGE = {
-    "constraint failed": "SQLITE_CONSTRAINT",
-    "is locked": "SQLITE_BUSY",
-    "readonly database": "SQLITE_READONLY",
-    "unable to open": "SQLITE_CANTOPEN",
-    "not a database": "SQLITE_NOTADB",
-    "malformed": "SQLITE_CORRUPT",
-    "is full": "SQLITE_FULL",
-}
-
-
-def made_error(message: str, code: str | None = None) -> sqlite3.Error:
-    """Return the error that ``sqlite3`` would raise."""
-    if code is None or not code.startswith("SQLITE_"):
-        code = next((name for words, name in _BY_MESSAGE.items() if words in message), "SQLITE_ERROR")
-    kind = sqlite3.IntegrityError if code.startswith("SQLITE_CONSTRAINT") else sqlite3.OperationalError
-    error = kind(message)
-    error.sqlite_errorname = code
-    return error
-
-
-# --- files -------------------------------------------------------------------------------------------------
-
-_SMALL = 2**31
-
-
-class FileConnection(LibSQLConnection):
-    """A connection to a file. ``connect`` is the function of the driver."""
-
-    def __init__(self, connect: Callable[..., Any], path: Path, busy_timeout: float) -> None:
-        refuse_impossible(path)
-        self._busy_timeout = busy_timeout
-        with _driver_errors():
-            self._driver = connect(str(path), timeout=0.0, isolation_level=None, _check_same_thread=False)
-        try:  # for the settings see sqlite.py
-            for name, value in (("foreign_keys", "ON"), ("secure_delete", "ON"), ("synchronous", "NORMAL")):
-                self.run(f"PRAGMA {name} = {value}")
-            self.run("PRAGMA journal_mode = WAL")
-        except BaseException:
-            self.close()
-            raise
-
-    def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
-        results = [patiently(partial(self._execute, sql, row), self._busy_timeout) for row in rows]
-        return results[0] if len(results) == 1 else Result((), sum(result.changed for result in results))
-
-    def _execute(self, sql: str, row: Sequence[Value]) -> Result:
-        # The driver would pass larger integers as floats, so pass them as text: SQLite converts it back to integers in
-        # integer columns and in arithmetic.
-        values = [str(v) if isinstance(v, int) and not -_SMALL <= v < _SMALL else v for v in row]
-        with _driver_errors():
-            cursor = self._driver.execute(sql, tuple(values))
-            return Result(cursor.fetchall() or () if cursor.description else (), cursor.rowcount)
-
-    def begin(self, statement: str) -> None:
-        self.run(statement)
-
-    def commit(self) -> None:
-        self.run("COMMIT")
-
-    def rollback(self) -> None:
-        if self.in_transaction:
-            self.run("ROLLBACK")
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._driver.in_transaction
-
-    def close(self) -> None:
-        with _driver_errors():
-            self._driver.close()
-
-
-@contextmanager
-def _driver_errors() -> Generator[None]:
-    try:
-        yield
-    except ValueError as error:  # the driver's only error type
-        raise made_error(str(error)) from error
-
-
-# --- servers -----------------------------------------------------------------------------------------------
-
 REQUEST_TIMEOUT = 60.0
 """Timeout of a request, in seconds."""
 _SCHEMES = {"libsql": "https", "https": "https", "http": "http"}
 _EXAMPLE = "write libsql://name.example.com, or http://localhost:8080 for a server without TLS"
+
+
+class LibSQLDatabase(ThreadDatabase):
+    """The database of a libSQL server.
+
+    Args:
+        url, auth_token, busy_timeout: As for ``LibSQLStorage``.
+        schema: The tables that this object uses.
+    """
+
+    def __init__(self, url: str, schema: Schema, *, auth_token: str | None = None, busy_timeout: float = 30.0) -> None:
+        location, token = server_address(url)
+        super().__init__(
+            schema,
+            location,
+            connect=partial(LibSQLConnection, location, token if auth_token is None else auth_token, busy_timeout),
+            busy_timeout=busy_timeout,
+            remedies={
+                "SQLITE_BUSY": BUSY.format(seconds=busy_timeout),
+                "SQLITE_AUTH": "; use a token that may write",
+            },
+        )
+
+    async def erase(self) -> tuple[str, ...]:
+        return (f"{self.location}: deleted rows may remain in the server's files, unless it sets secure_delete",)
 
 
 def server_address(url: str) -> tuple[str, str | None]:
@@ -235,7 +67,7 @@ def server_address(url: str) -> tuple[str, str | None]:
     return f"{scheme}://{where}{found.path.rstrip('/')}", query.get("authToken", [None])[0]
 
 
-class RemoteConnection(LibSQLConnection):
+class LibSQLConnection(ThreadConnection):
     """A connection to a server. Each transaction uses a stream of its own there, named by a baton.
 
     BEGIN is sent together with the first statement, and COMMIT ends the stream. If the stream is closed or expires, the
@@ -255,15 +87,32 @@ class RemoteConnection(LibSQLConnection):
     def begin(self, statement: str) -> None:
         self._beginning = [("PRAGMA foreign_keys = ON", ()), (statement, ())]
 
-    def run(self, sql: str, rows: Sequence[Sequence[Value]] = ((),)) -> Result:
-        statements = [(sql, row) for row in rows]
+    async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
+        rows, _ = self._run(sql, [values])
+        return rows
+
+    async def first(self, sql: str, /, **values: Any) -> Row | None:
+        rows, _ = self._run(sql, [values])
+        return rows[0] if rows else None
+
+    async def execute(self, sql: str, /, **values: Any) -> int:
+        _, changed = self._run(sql, [values])
+        return changed
+
+    async def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any]], /) -> None:
+        self._run(sql, rows)
+
+    def _run(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Row], int]:
+        """Run a statement once for each row of values. Returns the rows of a single run, and how many were changed."""
+        text, names = _in_libsql(sql)
+        statements = [(text, [_checked(row[name]) for name in names]) for row in rows]
         if self._beginning:
             results = patiently(partial(self._begin_with, statements), self._busy_timeout)
         else:
             results = self._batch(statements)
         changed = sum(result["affected_row_count"] for result in results)
         found = results[0]["rows"] if len(results) == 1 else ()
-        return Result([tuple(map(_value, row)) for row in found], changed)
+        return [tuple(map(_value, row)) for row in found], changed
 
     def _begin_with(self, statements: Sequence[Statement]) -> list[dict[str, Any]]:
         """Begin the transaction and return the results of its first statements."""
@@ -292,7 +141,7 @@ class RemoteConnection(LibSQLConnection):
         outcome = self._post(requests)[0]
         errors = [outcome["error"]] if outcome["type"] == "error" else outcome["response"]["result"]["step_errors"]
         for error in filter(None, errors):
-            raise made_error(error["message"], error.get("code"))
+            raise _made_error(error["message"], error.get("code") or "")
         return outcome["response"]["result"]["step_results"]
 
     def commit(self) -> None:
@@ -370,3 +219,32 @@ def _argument(value: Value) -> dict[str, Any]:
 
 def _value(found: dict[str, Any]) -> Any:
     return int(found["value"]) if found["type"] == "integer" else found.get("value")
+
+
+@lru_cache(2048)
+def _in_libsql(sql: str) -> tuple[str, tuple[str, ...]]:
+    return numbered(in_sqlite(sql)[0], "?")
+
+
+def _checked(value: Any) -> Value:
+    """Return the value in a form that the server accepts: booleans as integers, lists as JSON.
+
+    Raises InputError for text that libSQL would truncate, UnicodeEncodeError for bad Unicode.
+    """
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, list):
+        value = orjson.dumps(value).decode()
+    if isinstance(value, str):
+        value.encode()
+        if "\0" in value:
+            raise InputError(f"libSQL cannot store a NUL character in a key or title: {value!r}")
+    return value
+
+
+def _made_error(message: str, code: str) -> sqlite3.Error:
+    """Return the error that ``sqlite3`` would raise."""
+    kind = sqlite3.IntegrityError if code.startswith("SQLITE_CONSTRAINT") else sqlite3.OperationalError
+    error = kind(message)
+    error.sqlite_errorname = code
+    return error

@@ -81,6 +81,7 @@ class SQLiteConnection(ThreadConnection):
             self._driver.execute("ROLLBACK")
 
     def run_alone(self, statement: str, patience: float | None = None) -> Any:
+        """Run a statement outside of transactions and return its first value. Waits ``patience`` seconds for locks."""
         if patience is not None:
             self._driver.execute(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
         try:
@@ -107,23 +108,55 @@ class SQLiteDatabase(ThreadDatabase):
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema, *, busy_timeout: float = 30.0) -> None:
-        self._path = path = file_path(path)
+        self._path = path = _file_path(path)
         super().__init__(
             schema,
             str(path),
             connect=partial(_open_file, path, busy_timeout),
             busy_timeout=busy_timeout,
-            remedies=file_remedies(path, busy_timeout),
+            remedies={code: text.format(seconds=busy_timeout, folder=path.parent) for code, text in _REMEDIES.items()},
         )
         self._log = Path(f"{os.path.realpath(path)}-wal")
         self._erases = False
         self._writes_to_skip = 0
 
     async def erase(self) -> tuple[str, ...]:
-        left = await erase_from_file(self, self._path)
+        """Remove all traces of deleted rows from the file and from its write-ahead log; see ``Database.erase``.
+
+        ``secure_delete`` overwrites a row in place. When SQLite moves rows between pages, old copies remain in unused
+        parts of pages, so the file is rewritten.
+        """
+        run, path = self._run_alone, self._path
+        left: list[str] = []
+        if await run("PRAGMA page_count") * await run("PRAGMA page_size") <= REWRITTEN_UP_TO:
+            await run("VACUUM")
+        else:
+            left.append(
+                f"{path} is too large to be rewritten now: unused parts of its pages may hold copies of deleted data;"
+                " run VACUUM on it"
+            )
+        deadline = time.monotonic() + _FOR_READERS
+        while await run("PRAGMA wal_checkpoint(TRUNCATE)", _LOCKED_AT_MOST):
+            if time.monotonic() >= deadline:
+                waits = (
+                    f"another program reads an older state of {path}, or writes to it all the time, so {path.name}-wal"
+                    " still holds deleted data; call forget again when that program is done"
+                )
+                logger.warning("%s", waits)
+                left.append(waits)
+                break
+            await asyncio.sleep(_BETWEEN_LOOKS)
         if left:
             self.erase_soon()  # the next writes continue it
-        return left
+        return tuple(left)
+
+    async def _run_alone(self, statement: str, patience: float | None = None) -> Any:
+        """Run a statement outside of transactions, in the writing thread, and return its first value."""
+
+        def job(connection: ThreadConnection, cancelled: object) -> Any:
+            return cast(SQLiteConnection, connection).run_alone(statement, patience)
+
+        return await self._run("writer", "rewrite the file", job)
 
     def erase_soon(self) -> None:
         self._erases, self._writes_to_skip = True, 0
@@ -142,7 +175,7 @@ class SQLiteDatabase(ThreadDatabase):
                 self._writes_to_skip = WRITES_BETWEEN_LOOKS
                 return
             self._erases = False  # reset it first: the checkpoint may miss rows that are deleted while it runs
-            emptied = checkpoint(connection)
+            emptied = checkpoint(cast(SQLiteConnection, connection))
         except (sqlite3.Error, OSError) as error:
             if not is_busy(error) and not isinstance(error, FileNotFoundError):
                 logger.warning("cannot write a checkpoint: %s", error)
@@ -203,7 +236,12 @@ class _MemoryConnection(SQLiteConnection):
 
 
 def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
-    refuse_impossible(path)
+    if path.is_dir():
+        raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
+    if not path.parent.is_dir():
+        raise StorageError(
+            f"cannot open {path}: the folder {path.parent} does not exist; create it, or choose another path"
+        )
     driver = sqlite3.connect(
         path,
         timeout=busy_timeout,
@@ -224,7 +262,7 @@ def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
         raise
 
 
-def checkpoint(connection: ThreadConnection) -> bool:
+def checkpoint(connection: SQLiteConnection) -> bool:
     """Copy the write-ahead log into the file and empty it. Returns False if others read or write all the time.
 
     The first pass copies most of the log while other processes may write; the second pass blocks them briefly. A log
@@ -238,35 +276,7 @@ def checkpoint(connection: ThreadConnection) -> bool:
     return False
 
 
-async def erase_from_file(database: ThreadDatabase, path: Path) -> tuple[str, ...]:
-    """Remove all traces of deleted rows from a file in WAL mode and from its log; see ``Database.erase``.
-
-    ``secure_delete`` overwrites a row in place. When SQLite moves rows between pages, old copies remain in unused parts
-    of pages, so the file is rewritten.
-    """
-    run = database.run_alone
-    left: list[str] = []
-    if await run("PRAGMA page_count") * await run("PRAGMA page_size") <= REWRITTEN_UP_TO:
-        await run("VACUUM")
-    else:
-        left.append(
-            f"{path} is too large to be rewritten now: unused parts of its pages may hold copies of deleted data;"
-            " run VACUUM on it"
-        )
-    deadline = time.monotonic() + _FOR_READERS
-    while await run("PRAGMA wal_checkpoint(TRUNCATE)", _LOCKED_AT_MOST):
-        if time.monotonic() >= deadline:
-            waits = (
-                f"another program reads an older state of {path}, or writes to it all the time, so {path.name}-wal"
-                " still holds deleted data; call forget again when that program is done"
-            )
-            logger.warning("%s", waits)
-            return (*left, waits)
-        await asyncio.sleep(_BETWEEN_LOOKS)
-    return tuple(left)
-
-
-def file_path(path: str | os.PathLike[str]) -> Path:
+def _file_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of the file. Raises ConfigError for an in-memory database and for a URL."""
     text = os.fspath(path) if isinstance(cast(object, path), str | os.PathLike) else ""
     if not text or ":memory:" in text or "://" in text:
@@ -279,11 +289,6 @@ def file_path(path: str | os.PathLike[str]) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def file_remedies(path: Path, busy_timeout: float) -> Mapping[str, str]:
-    """Return advice for SQLite errors on a file, by the error's name."""
-    return {code: text.format(seconds=busy_timeout, folder=path.parent) for code, text in _REMEDIES.items()}
-
-
 BUSY = "; another program has been writing for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout"
 _REMEDIES = {
     "SQLITE_BUSY": BUSY,
@@ -294,13 +299,3 @@ _REMEDIES = {
     " the command .recover of the sqlite3 shell",
     "SQLITE_FULL": "; free some space on the disk",
 }
-
-
-def refuse_impossible(path: Path) -> None:
-    """Raise StorageError for a path at which no file can be created."""
-    if path.is_dir():
-        raise StorageError(f"cannot open {path}: it is a folder; name a file in it, such as {path / 'memory.db'}")
-    if not path.parent.is_dir():
-        raise StorageError(
-            f"cannot open {path}: the folder {path.parent} does not exist; create it, or choose another path"
-        )

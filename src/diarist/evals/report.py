@@ -10,8 +10,9 @@ from string import Template
 import orjson
 
 from diarist.evals.datasets.base import Figure, Judged
+from diarist.evals.plots import average_plot, cost_plot
 from diarist.evals.records import file_name, write_text
-from diarist.evals.results import Metric, Results
+from diarist.evals.results import Cost, Metric, Results
 
 _CONTEXT_SHOWN = 2_000
 """Characters of a context on the page; the whole context is a file beside it."""
@@ -44,11 +45,13 @@ def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
 
 
 class Section:
-    """A heading, paragraphs, and a table. On the page, cells of the column ``bars`` have a bar for their percentage."""
+    """A heading, paragraphs, a table, and a plot as SVG."""
 
-    def __init__(self, title: str, *paragraphs: str, head: Row = (), rows: Sequence[Row] = (), bars: str = "") -> None:
-        self.title, self.paragraphs = title, paragraphs
-        self.head, self.rows, self.bars = head, rows, bars
+    def __init__(
+        self, title: str, *paragraphs: str, head: Row = (), rows: Sequence[Row] = (), plot: str = "", level: int = 2
+    ) -> None:
+        self.title, self.paragraphs, self.level = title, paragraphs, level
+        self.head, self.rows, self.plot = head, rows, plot
 
 
 def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
@@ -121,7 +124,7 @@ def _average_section(results: Results, metric: Metric, part: str) -> Section:
         "runs, each question counts with its mean, so the intervals are about questions, not about runs.",
         head=("System", "Type", "Questions", "Mean", "95 % interval", "Runs", "Interval by"),
         rows=rows,
-        bars="Mean",
+        plot=average_plot(averages),
     )
 
 
@@ -178,9 +181,11 @@ def _comparison_sections(results: Results, title: str, beside: Results | None) -
 
 def _cost_section(results: Results) -> Section:
     rows: list[Row] = []
+    costs: dict[str, list[Cost]] = {}
     for system in results.systems:
+        costs[system] = results.costs(system)
         size = results.context_tokens(system)
-        for place, cost in enumerate(results.costs(system)):
+        for place, cost in enumerate(costs[system]):
             rows.append(
                 (
                     system if place == 0 else "",
@@ -206,6 +211,12 @@ def _cost_section(results: Results) -> Section:
                 "",
             )
         )
+    points = {
+        system: (size[0], found[-2].mean)
+        for system in results.systems
+        if (size := results.context_tokens(system))
+        and (found := results.averages(system, results.metrics(results.parts[-1])[-1], results.parts[-1]))
+    }
     return Section(
         "Costs",
         "Tokens and prices as the providers report and list them; a price that is not known is not guessed. Memories "
@@ -223,6 +234,7 @@ def _cost_section(results: Results) -> Section:
             "Context tokens, mean (median)",
         ),
         rows=rows,
+        plot=cost_plot(points),
     )
 
 
@@ -274,15 +286,12 @@ def _page(results: Results, sections: Sequence[Section]) -> str:
 def _section_html(section: Section) -> str:
     parts = [f"<h2>{html.escape(section.title)}</h2>"]
     parts += [f"<p>{_inline(paragraph)}</p>" for paragraph in section.paragraphs]
+    parts.append(section.plot)
     if section.rows:
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in section.head)
-        body = ""
-        for row in section.rows:
-            cells = [html.escape(cell) for cell in row]
-            if section.bars:
-                place = section.head.index(section.bars)
-                cells[place] += f' <meter value="{cells[place]}" max="100"></meter>'
-            body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
+        )
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "<section>" + "".join(parts) + "</section>\n"
 
@@ -338,7 +347,7 @@ _PAGE = Template("""\
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>$title</title>
 <style>
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #66707d; --line: #d7dce2; --paper: #fff }
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #66707d; --line: #d7dce2; --paper: #fff; --mark: #2f6db3 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --soft: #9aa5b1; --line: #39424d; --paper: #161b22 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
   max-width: 70rem; padding: 0 1rem }
@@ -349,7 +358,8 @@ details { border-bottom: 1px solid var(--line); padding: .25rem 0 } summary { cu
 details b { display: inline-block; width: 4rem } .right b { color: #1a7f37 } .wrong b, .failed b { color: #c4314b }
 .partly b { color: #9a6700 } dl { margin: .5rem 0 .5rem 4rem } dt { color: var(--soft) }
 dd { margin: 0 0 .5rem; white-space: pre-wrap; overflow-wrap: anywhere } p { max-width: 48rem }
-label { margin-right: 1rem }
+svg { max-width: 100%; height: auto; margin: .5rem 0 } svg text { fill: var(--ink); font: 12px system-ui, sans-serif }
+svg .soft { fill: var(--soft) } svg .grid { stroke: var(--line) } label { margin-right: 1rem }
 </style></head><body>
 <h1>$title</h1>
 $sections

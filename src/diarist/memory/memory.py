@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from diarist.checks import check_names, flags, function, has_methods, one_of, seconds, texts, whole
+from diarist.checks import check_names, flags, function, has_methods, message_limit, one_of, seconds, texts
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.memory.access import Access
@@ -147,8 +147,7 @@ class Memory:
         has_methods("Memory", "token_counter", self.counter, "count")
         if last_messages is None:
             last_messages = DEFAULT_LAST_MESSAGES
-        if last_messages is True or not isinstance(cast(Any, last_messages), int) or last_messages < 0:
-            raise ConfigError(f"last_messages must be a whole number from 0 on, or False, not {last_messages!r}")
+        message_limit("", "last_messages", last_messages)
         self._last_messages = int(last_messages)
         self._working_config = working
         self._working_processors = lru_cache(self._make_working_processors)
@@ -238,7 +237,7 @@ class Memory:
             raise ConfigError(
                 "last_messages has no effect with observational memory, which selects the messages itself"
             )
-        last = self._last_messages if options.last_messages is None else options.last_messages
+        last = self._last_messages if options.last_messages is None else int(options.last_messages)
         titles = [self._titles.processor(model)] if self._titles is not None and not read_only else []
         return [
             *self._working_processors(read_only),
@@ -445,10 +444,7 @@ class Memory:
             InputError: The resource is empty or reserved.
         """
         flags("memory.turn", fail_open=fail_open)
-        given = {"read_only": read_only, "semantic_recall": semantic_recall}
-        flags("memory.turn", **{name: value for name, value in given.items() if value is not None})
-        if last_messages is not None and last_messages is not False:
-            whole("memory.turn", "last_messages", last_messages, least=0)
+        options = MemoryOptions(read_only=read_only, last_messages=last_messages, semantic_recall=semantic_recall)
         one_of("memory.turn", "on_divergence", on_divergence, ("branch", "append", "error"))
         function("memory.turn", "on_event", on_event)
         texts("memory.turn", model_id=model_id)
@@ -456,12 +452,9 @@ class Memory:
         if ref is None or owner is None:
             raise ConfigError("memory.turn needs a thread: thread='trip'")
         called = self._turn_model(model_id) if model is None else resolve(model)
-        last = None if last_messages is None else int(last_messages)
-        options = MemoryOptions(read_only=read_only, last_messages=last, semantic_recall=semantic_recall)
         return Turn(
             pipeline=self._pipeline(called, options),
             background=self._background,
-            jobs=[self._access.logs.job_name(ref.id, owner, each) for each in ("observation", "reflection")],
             model=called,
             thread=ref,
             resource=owner,

@@ -280,6 +280,8 @@ class RunRecorder:
             answer = await self._store_all_but_answer(
                 context.messages, None if outcome == "committed" else context.finished
             )
+            if outcome == "interrupted" and not answer and not self._saved:
+                outcome = "discarded"  # nothing is stored: a thread that the run created goes, too
             await count_messages(answer, self._counter)
             self._note_stored(answer, await end_run(self._storage, self._run, outcome, answer, self.events))
         except BaseException:  # any error: a run that is left open would block its thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from diarist.checks import flags
+from diarist.checks import flags, instance
 from diarist.exceptions import ConfigError
 from diarist.memory.background import Background
 from diarist.memory.observational.roles.transcript import load_zone
@@ -39,7 +39,7 @@ class WorkingMemory(WorkingMemoryProcessor):
         self, storage: Storage, config: WorkingMemoryConfig | None = None, *, token_counter: TokenCounter | None = None
     ) -> None:
         config = WorkingMemoryConfig() if config is None else config
-        _check_config(config, WorkingMemoryConfig)
+        instance("WorkingMemory", "config", config, WorkingMemoryConfig)
         if not config.enabled:
             raise ConfigError("config has enabled=False: leave WorkingMemory out of the agent's processors instead")
         if config.kept_by == "observer":
@@ -84,7 +84,7 @@ class SemanticRecall(SemanticRecallProcessor):
         flags("SemanticRecall", await_background=await_background)
         load_zone(timezone)
         config = SemanticRecallConfig() if config is None else config
-        _check_config(config, SemanticRecallConfig)
+        instance("SemanticRecall", "config", config, SemanticRecallConfig)
         storage, counter = checked_storage(storage), token_counter or default_counter()
         index = semantic_index(storage, config, vector, embedder)
         if index is None:
@@ -112,8 +112,3 @@ class SemanticRecall(SemanticRecallProcessor):
             stack.push_async_callback(self._jobs.close)
             stack.push_async_callback(self._index.close)
             await self.settled()
-
-
-def _check_config(config: object, kind: type[object]) -> None:
-    if not isinstance(config, kind):
-        raise ConfigError(f"config must be a {kind.__name__}, not {config!r}")

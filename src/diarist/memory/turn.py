@@ -37,8 +37,6 @@ logger = logging.getLogger("diarist")
 LONGEST_FAILURE = 1.0
 """Seconds until a turn with ``fail_open`` stops waiting for memory that does not answer."""
 
-_OBSERVING = {"data-om-observation-start": True, "data-om-observation-end": False, "data-om-observation-failed": False}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
@@ -122,18 +120,15 @@ class _Events(Writer):
     """Passes events to the caller when they are written.
 
     Attributes:
-        observing: True while the turn waits for the Observer or the Reflector.
         failure: The last failure of the Observer, of the Reflector or of the diary; empty if there was none.
     """
 
     def __init__(self, run_id: str, on_event: Callable[[DataChunk], object] | None) -> None:
         super().__init__(run_id)
         self._on_event = on_event
-        self.observing = False
         self.failure = ""
 
     def custom(self, chunk: DataChunk) -> None:
-        self.observing = _OBSERVING.get(chunk.type, self.observing)
         if chunk.type == "data-om-observation-failed":
             data = cast("dict[str, Json]", chunk.data)
             self.failure = f"memory could not take notes: {data['error']}"
@@ -168,7 +163,6 @@ class Turn:
         *,
         pipeline: Pipeline,
         background: Background,
-        jobs: Sequence[str],
         model: Model,
         thread: ThreadRef,
         resource: str,
@@ -178,7 +172,7 @@ class Turn:
         deps: Any,
     ) -> None:
         self._processors = pipeline
-        self._background, self._jobs = background, jobs
+        self._background = background
         self._model = model
         self._on_divergence: Literal["branch", "append", "error"] = on_divergence
         self._thread, self._resource, self._deps = thread, resource, deps
@@ -486,22 +480,18 @@ class Turn:
             return True
         task = asyncio.create_task(work)
         try:
-            was_observing = False  # when it ends, the work gets its full time to answer again
+            was_waiting = False  # after a wait, the work gets its full time to answer again
             while not task.done():
                 await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None)
                 busy = self._context.waits_for
-                is_observing = (
-                    self._events.observing
-                    or any(map(self._background.running, self._jobs))
-                    or asyncio.get_running_loop().time() < self._context.waits_until  # others observe
-                )
-                may_wait = is_observing or was_observing or (busy and for_thread)
+                is_waiting = asyncio.get_running_loop().time() < self._context.waits_until
+                may_wait = is_waiting or was_waiting or (busy and for_thread)
                 if not task.done() and not may_wait:
                     task.cancel()
                     task.add_done_callback(_log_late_error)
                     self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
-                was_observing = is_observing
+                was_waiting = is_waiting
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise

@@ -91,11 +91,8 @@ def split_id(model_id: str) -> tuple[str, str]:
 def has_key(provider: str) -> bool:
     """Return True if no key is needed, or the environment has the provider's key or the address of its server."""
     info = PROVIDERS[provider]
-    if key_name(provider):
-        return True
-    if info.base_url is not None:
-        return bool(os.environ.get(info.base_url))
-    return not info.keys
+    has_server = info.base_url is not None and bool(os.environ.get(info.base_url))
+    return not info.keys or key_name(provider) is not None or has_server
 
 
 def key_name(provider: str) -> str | None:

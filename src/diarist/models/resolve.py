@@ -71,8 +71,8 @@ def resolve(
 
 
 def has_credentials(model_id: str) -> bool:
-    """Return True if the environment has a key or server for ``model_id``. Raises ConfigError for an unknown
-    provider."""
+    """Return True if the environment has a key or server for ``model_id``, or if it needs none. Raises ConfigError for
+    an unknown provider."""
     provider, _ = providers.split_id(model_id)
     return providers.has_key(provider)
 

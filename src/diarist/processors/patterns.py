@@ -158,7 +158,7 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 PRESETS: dict[str, dict[str, KnownPattern]] = {
     "pii": {
         "email": KnownPattern(
-            rf"[\w.!#$%&'*+/=?^`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
+            rf"(?=[.!#$%&'*+/=?^`{{|}}~-]{{0,63}}\w)[\w.!#$%&'*+/=?^`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
             begins=r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@",
             inside_words=True,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -90,7 +90,7 @@ class Reply:
         return [*([thought] if thought else []), *texts, *calls]
 
 
-Answer: TypeAlias = Piece | list[Piece] | tuple[Piece, ...] | Reply | BaseException
+Answer: TypeAlias = Piece | Sequence[Piece] | Reply | BaseException
 Answerer: TypeAlias = Callable[[ModelRequest], "Answer | Awaitable[Answer]"]
 
 

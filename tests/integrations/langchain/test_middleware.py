@@ -266,25 +266,27 @@ def bare(script: Any, middleware: Any, **options: Any) -> Any:
     return create_agent(FakeChat(script=script), [weather], middleware=[middleware], **options)
 
 
-def test_without_a_checkpointer_a_thread_must_be_given() -> None:
+def test_without_a_thread_id_a_thread_must_be_given() -> None:
     agent = bare(replies("Hello."), ObservationalMemoryMiddleware(memory_of()))
-    with pytest.raises(ConfigError, match="give create_agent a checkpointer"):
+    with pytest.raises(ConfigError, match="runs a thread_id"):
         agent.invoke({"messages": "Hi"})
 
 
-async def test_without_a_checkpointer_the_whole_history_or_the_new_message_may_be_given() -> None:
+@pytest.mark.parametrize("config", [None, {"configurable": {"thread_id": "trip"}}])
+async def test_without_a_checkpointer_the_whole_history_or_the_new_message_may_be_given(config: Any) -> None:
     memory = memory_of()
     agent = bare(
-        lambda request: f"Answer {len(request.messages)}.", ObservationalMemoryMiddleware(memory, thread="trip")
+        lambda request: f"Answer {len(request.messages)}.",
+        ObservationalMemoryMiddleware(memory, thread="trip" if config is None else None),
     )
-    await agent.ainvoke({"messages": [{"role": "user", "content": "One"}]})
+    await agent.ainvoke({"messages": [{"role": "user", "content": "One"}]}, config)
     history: Sequence[Any] = [
         {"role": "user", "content": "One"},
         {"role": "assistant", "content": "Answer 1."},
         {"role": "user", "content": "Two"},
     ]
-    await agent.ainvoke({"messages": history})
-    await asyncio.to_thread(agent.invoke, {"messages": [{"role": "user", "content": "Three"}]})
+    await agent.ainvoke({"messages": history}, config)
+    await asyncio.to_thread(agent.invoke, {"messages": [{"role": "user", "content": "Three"}]}, config)
     assert await lines(memory) == [
         "user One",
         "assistant Answer 1.",

@@ -67,7 +67,7 @@ def test_numbers_are_shares_or_tokens() -> None:
         ({"previous_observer_tokens": -1}, "previous_observer_tokens"),
         ({"tool_result_tokens": 0}, "tool_result_tokens"),
         ({"max_tokens_per_batch": 0}, "max_tokens_per_batch"),
-        ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(\.\.\.\), not dict"),
+        ({"model_settings": {"temperature": 1}}, r"model_settings must be ModelSettings\(\.\.\.\), not {"),
     ],
 )
 def test_impossible_observation_options(wrong: dict[str, Any], name: str) -> None:
@@ -97,7 +97,7 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         ({"activate_after_idle": "5 minutes"}, "activate_after_idle"),
         ({"activate_after_idle": True}, "activate_after_idle"),
         ({"retrieval": {"max_tokens": 5}}, r"retrieval must be a bool or RetrievalConfig\(\.\.\.\), not dict"),
-        ({"hooks": {}}, r"hooks must be MemoryHooks\(\.\.\.\), not dict"),
+        ({"hooks": {}}, r"hooks must be MemoryHooks\(\.\.\.\), not {}"),
     ],
 )
 def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
@@ -114,7 +114,7 @@ def test_impossible_options(wrong: dict[str, Any], name: str) -> None:
         ({"buffer_activation": True}, "buffer_activation"),
         ({"block_after": 1}, "block_after"),
         ({"block_after": 40_000}, "block_after"),
-        ({"model_settings": None}, r"model_settings must be ModelSettings\(\.\.\.\), not NoneType"),
+        ({"model_settings": None}, r"model_settings must be ModelSettings\(\.\.\.\), not None"),
     ],
 )
 def test_impossible_reflection_options(wrong: dict[str, Any], name: str) -> None:
@@ -184,5 +184,5 @@ def test_a_role_takes_its_own_model_then_the_common_one_then_the_other_roles() -
 
 
 def test_a_dictionary_is_no_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"observation must be ObservationConfig\(\.\.\.\), not dict"):
+    with pytest.raises(ConfigError, match=r"observation must be ObservationConfig\(\.\.\.\), not {"):
         ObservationalMemoryConfig(observation={"message_tokens": 5})  # type: ignore[arg-type]

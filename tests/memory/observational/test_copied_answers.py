@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diarist.memory.observational.roles.answer_checks import is_copy, verbatim_share
+from diarist.memory.observational.roles.answer_checks import is_copy, verbatim_share, without_labels
 from diarist.memory.observational.roles.observer import ModelObserver
+from diarist.memory.observational.roles.transcript import render_transcript
 from diarist.messages import Message
 from diarist.testing import ScriptedModel
 from diarist.tokens import default_counter
@@ -41,12 +42,9 @@ def test_short_messages_may_be_noted_in_their_own_words() -> None:
     assert not is_copy("- 🔴 09:12 User stated: I live in Turku.", "I live in Turku.")
 
 
-def test_short_copies_are_known_by_an_observer_that_copies() -> None:
-    said = "I moved to Turku in March, with my sister and two cats."
-    assert is_copy(f"- 🔴 09:12 User stated: {said}", said, short=True)
-    own = "- 🔴 09:12 User lives in Turku since March (two cats; shares a flat with a sister)"
-    assert not is_copy(own, said, short=True)
-    assert not is_copy("- 🔴 09:12 User moved", "", short=True)
+def test_labels_times_and_speakers_are_not_part_of_the_messages() -> None:
+    said = ["first: one\nDate: 2020-01-01\n[#9] 10:00 User: not me", "second"]
+    assert without_labels(render_transcript([Message.user(text) for text in said])) == "\n".join(said)
 
 
 async def test_a_copy_is_stopped_halfway() -> None:

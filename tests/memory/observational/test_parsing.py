@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -246,27 +245,6 @@ def test_a_diary_is_read_however_it_is_written(
     assert (notes.current_task, notes.suggested_response) == (task, response)
 
 
-@given(diaries, words_of_notes, st.sampled_from(["text", "lines", "days", "by day", "objects"]), st.booleans())
-def test_a_diary_in_json_is_read(days: list[tuple[str, list[str]]], task: str, form: str, fenced: bool) -> None:
-    lines = [line for heading, notes in days for line in (heading, *notes)]
-    objects = [
-        {"date": heading.split()[1], "time": note[4:9], "priority": note[2], "text": note[10:]}
-        for heading, notes in days
-        for note in notes
-    ]
-    diary = {
-        "text": "\n".join(lines),
-        "lines": lines,
-        "days": [{"date": heading.split()[1], "notes": notes} for heading, notes in days],
-        "by day": {heading.split()[1]: notes for heading, notes in days},
-        "objects": objects,
-    }[form]
-    text = json.dumps({"diary": diary, "currentTask": task, "suggested_response": "none"})
-    notes = parse_notes(f"Here it is:\n```json\n{text}\n```" if fenced else text)
-    assert notes.text.splitlines() == lines
-    assert (notes.current_task, notes.suggested_response) == (task, None)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -313,7 +291,6 @@ def test_a_note_that_looks_like_the_frame_stays_one_note(answer: str) -> None:
         (f"<diary>\n{NOTES}\n</diary>\n<diary>\n- 🔴 09:15 User", NOTES, None, False),
         (f"{NOTES}\n\n### Current Task\nFind\n### Suggested Response\nOff", NOTES, "Find", True),
         (f"{NOTES}\nCurrent task: Find a f", NOTES, None, True),
-        ('{"diary": ["Date: 2026-03-02", "- 🔴 09:12 a", "- 🟡 half', "Date: 2026-03-02\n- 🔴 09:12 a", None, False),
     ],
 )
 def test_the_complete_part_of_a_cut_answer_is_read(answer: str, text: str, task: str | None, whole: bool) -> None:

@@ -54,6 +54,27 @@ async def test_no_value_leaks_wherever_the_answer_is_split(cuts: list[int], thin
     assert streamed_text(chunks) == result.text == REDACTED
 
 
+@pytest.mark.parametrize(
+    ("options", "login"),
+    [
+        ({}, "[URL-CREDENTIALS]@"),
+        ({"redaction_method": "mask"}, "***:******@"),
+        ({"redaction_method": "mask", "preserve_format": False}, "********@"),
+        ({"redaction_method": "remove"}, "@"),
+        ({"strategy": "filter"}, "@"),
+        ({"redaction_method": "hash"}, "[url-credentials:"),
+    ],
+)
+async def test_a_login_in_an_address_is_redacted_once_and_its_host_stays(options: dict[str, Any], login: str) -> None:
+    model = ScriptedModel("See https://ada:s3cret@example.com/a, please.")
+    async with Agent(model=model, output_processors=[guard(**options)]).stream("go") as stream:
+        text = "".join([text async for text in stream.text()])
+        result = await stream.result()
+    assert text.startswith(f"See https://{login}")
+    assert text.endswith("@example.com/a, please.")
+    assert result.text == text
+
+
 async def test_tools_data_parts_results_and_storage_are_redacted(tmp_path: Path) -> None:
     async def save(address: str, context: ToolContext[Any]) -> dict[str, str]:
         """Save an address."""

@@ -12,6 +12,7 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command
@@ -34,6 +35,9 @@ Named: TypeAlias = str | Callable[[Runtime[Any]], str | None] | None
 _THREADS = 1000
 """Threads to keep a mark of, those with the latest turns."""
 
+_CHECKPOINTER = "__pregel_checkpointer"
+"""LangGraph's key of the checkpointer. Only with one do messages keep their ids from run to run."""
+
 _SERVER_STATE = ("previous_response_id", "conversation", "use_previous_response_id")
 
 
@@ -47,7 +51,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         memory: Such as ``Memory(storage=..., observational_memory=True)``. Without models of its own, it calls the
             agent's.
         thread: The id of the conversation, or a function that returns it from LangGraph's ``Runtime``. Default: the
-            ``thread_id`` of the agent's checkpointer.
+            ``thread_id`` of the run.
         resource: The owner of the thread, usually the user; an id or such a function. Default: the thread shares
             nothing with others.
         fail_open: True: a failure of memory is never raised into the agent; the model is then sent the agent's own
@@ -55,7 +59,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         on_event: Receives memory's ``data-om-*`` events. ``stream_mode="custom"`` has them, too, as dictionaries.
 
     Raises:
-        ConfigError: When the agent calls its model: there is neither ``thread=`` nor a checkpointer, or the provider
+        ConfigError: When the agent calls its model: there is neither ``thread=`` nor a ``thread_id``, or the provider
             keeps the conversation, as with ``previous_response_id``.
     """
 
@@ -156,12 +160,11 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return found
         info = runtime.execution_info
         thread_id: object = None if info is None else info.thread_id  # LangGraph also takes a UUID or a number
-        checkpointed = thread_id is not None
         thread = _named(self._thread, runtime) or ("" if thread_id is None else str(thread_id))
         if not thread:
             raise ConfigError(
-                "ObservationalMemoryMiddleware needs a thread: give create_agent a checkpointer and its runs a "
-                "thread_id, or give the middleware thread='trip', or a function of the runtime"
+                "ObservationalMemoryMiddleware needs a thread: give the agent's runs a thread_id, or give the "
+                "middleware thread='trip', or a function of the runtime"
             )
         self._model = model = model or self._model
         ours = None if model is None else ChatModel(model)
@@ -183,7 +186,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             lambda emit: self._memory.turn(
                 thread=thread, resource=resource, model=ours, fail_open=self._fail_open, on_event=emit
             ),
-            ids=checkpointed,
+            ids=get_config().get("configurable", {}).get(_CHECKPOINTER) is not None,
             stored=self._stored.get(thread, Mark()),
             fail_open=self._fail_open,
             on_event=self._on_event,

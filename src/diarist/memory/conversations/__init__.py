@@ -10,7 +10,7 @@ The format is detected from the content, never from the file's name:
 ``claude-ai``  Claude.ai's data export.
 ``claude-code``  Session files of Claude Code (JSON lines).
 ``codex``      Session files of OpenAI's Codex CLI (JSON lines).
-``gemini-cli``  Sessions and checkpoints of Gemini CLI.
+``gemini-cli``  Sessions of Gemini CLI.
 ``langchain``  Messages of LangChain and LangGraph.
 ``pydantic-ai``  Messages of Pydantic AI.
 ``plain``      ``{role, content, created_at}`` objects, as JSON lines or as an array.

@@ -1,22 +1,17 @@
-"""Reads sessions of Gemini CLI (``~/.gemini/tmp/…/chats/session-*.json`` and ``.jsonl``) and its checkpoints.
+"""Reads sessions of Gemini CLI (``~/.gemini/tmp/…/chats/session-*.json`` and ``.jsonl``).
 
 A session is a ``ConversationRecord``. Older versions write one object with ``messages``. Newer versions write a line of
 metadata and then a line per message: a line with an earlier id replaces the earlier line, ``{"$rewindTo": id}`` removes
 that message and all after it, and ``{"$set": …}`` changes the metadata. See
 ``packages/core/src/services/chatRecordingTypes.ts`` and ``chatRecordingService.ts`` in
 https://github.com/google-gemini/gemini-cli.
-
-A checkpoint of ``/chat save`` is a list of the Gemini API's ``Content``, alone or under ``history``. See
-``packages/core/src/core/logger.ts`` there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from diarist.data_urls import decode_base64
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, content_key
+from diarist.memory.conversations.building import Builder
 from diarist.memory.conversations.loading import (
     JsonFile,
     JsonItem,
@@ -28,24 +23,15 @@ from diarist.memory.conversations.loading import (
 )
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolPart, ToolState
 
-_CONTEXT = ("This is the Gemini CLI. We are setting up the context for our chat", "<session_context>")
-_CONTEXT_ANSWER = "Got it. Thanks for the context!"
 _STATES: dict[str, ToolState] = {"success": "result", "error": "error", "cancelled": "denied"}
 
 
 def detect(file: JsonFile) -> bool:
-    first = fields_of(file.first)
-    history = as_list(first.get("history"))
-    return "projectHash" in first or _is_content((history or [None])[0] if history else file.first)
+    return "projectHash" in fields_of(file.first)
 
 
 def build(found: list[JsonItem], builder: Builder) -> str:
     """Add the messages; return the session's summary as its title."""
-    first = fields_of(found[0].value)
-    history = as_list(first.get("history"))
-    if history is not None or "projectHash" not in first:
-        _add_contents(found if history is None else numbered(history), builder)
-        return ""
     meta: dict[str, Json] = {}
     records: dict[str, JsonItem] = {}
     for item in found:
@@ -108,41 +94,16 @@ def _response(value: Json) -> Json:
     return next((response[key] for key in ("output", "error") if key in response), response)
 
 
-def _add_contents(items: Iterable[JsonItem], builder: Builder) -> None:
-    in_context = False
-    for position, item in enumerate(items):
-        with builder.reading(item.where):
-            content = as_object(item.value)
-            if content is None or content.get("role") not in ("user", "model"):
-                raise InputError("a message must have the role user or model")
-            parts = _parts(content.get("parts"), builder)
-            text = parts[0].text.lstrip() if parts and isinstance(parts[0], TextPart) else ""
-            if text.startswith(_CONTEXT) or (in_context and text.startswith(_CONTEXT_ANSWER)):
-                in_context = True
-                builder.note("messages that Gemini CLI added at the start, left out")
-                continue
-            if parts or not content.get("parts"):
-                role = "user" if content["role"] == "user" else "assistant"
-                builder.add(role, parts, key=content_key(position, item.value))
-
-
 def _parts(content: Json, builder: Builder) -> list[Part]:
-    """Return the parts of a ``PartListUnion``: a text, a part, or a list of them. Adds results to their calls."""
+    """Return the parts of a ``PartListUnion``: a text, a part, or a list of them."""
     parts: list[Part] = []
     values = as_list(content)
     for value in [content] if values is None else values:
         part = {"text": value} if isinstance(value, str) else fields_of(value)
-        call, data = as_object(part.get("functionCall")), as_object(part.get("inlineData"))
-        answer, file = as_object(part.get("functionResponse")), as_object(part.get("fileData"))
+        data, file = as_object(part.get("inlineData")), as_object(part.get("fileData"))
         if isinstance(part.get("text"), str):
             if part["text"].strip():
                 parts.append((ReasoningPart if part.get("thought") else TextPart)(text=part["text"]))
-        elif call is not None:
-            parts.append(_call(call, builder))
-        elif answer is not None:
-            failed = "error" in fields_of(answer.get("response"))
-            state = "error" if failed else "result"
-            builder.answer(answer.get("id"), answer.get("name"), _response(value), state)
         elif data is not None and (decoded := decode_base64(data.get("data"))) is not None:
             parts.append(FilePart(media_type=str(data.get("mimeType") or "application/octet-stream"), data=decoded))
         elif file is not None and file.get("fileUri"):
@@ -153,8 +114,3 @@ def _parts(content: Json, builder: Builder) -> list[Part]:
             builder.note(f"parts of type {kind}, kept as a placeholder")
             parts.append(TextPart(text=f"[{kind}]"))
     return parts
-
-
-def _is_content(value: Json) -> bool:
-    content = fields_of(value)
-    return content.get("role") in ("user", "model") and as_list(content.get("parts")) is not None

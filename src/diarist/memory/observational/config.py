@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import Literal
 
-from diarist.checks import LARGEST, positive, seconds, share, whole
+from diarist.checks import LARGEST, instance, positive, seconds, share, whole
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.observational.roles.transcript import load_zone
@@ -109,7 +109,7 @@ class ObservationConfig:
                 f"which must be less than message_tokens ({self.message_tokens:,})"
             )
         _check_block("message_tokens", self.message_tokens, self.block_after)
-        _check_kind("model_settings", self.model_settings, ModelSettings)
+        instance("", "model_settings", self.model_settings, ModelSettings)
 
     @property
     def buffered_tokens(self) -> int | None:
@@ -165,7 +165,7 @@ class ReflectionConfig:
         whole("", "observation_tokens", self.observation_tokens, least=1)
         share("", "buffer_activation", self.buffer_activation)
         _check_block("observation_tokens", self.observation_tokens, self.block_after)
-        _check_kind("model_settings", self.model_settings, ModelSettings)
+        instance("", "model_settings", self.model_settings, ModelSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +240,9 @@ class ObservationalMemoryConfig:
     on_debug_event: DebugCallback | None = None
 
     def __post_init__(self) -> None:
-        _check_kind("observation", self.observation, ObservationConfig)
-        _check_kind("reflection", self.reflection, ReflectionConfig)
-        _check_kind("hooks", self.hooks, MemoryHooks)
+        instance("", "observation", self.observation, ObservationConfig)
+        instance("", "reflection", self.reflection, ReflectionConfig)
+        instance("", "hooks", self.hooks, MemoryHooks)
         if not isinstance(self.retrieval, bool | RetrievalConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"retrieval must be a bool or RetrievalConfig(...), not {type(self.retrieval).__name__}")
         if self.scope not in ("thread", "resource"):
@@ -352,11 +352,6 @@ def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, 
 
 
 # --- checks -----------------------------------------------------------------------------------------------
-
-
-def _check_kind(name: str, value: object, kind: type[object]) -> None:
-    if not isinstance(value, kind):
-        raise ConfigError(f"{name} must be {kind.__name__}(...), not {type(value).__name__}")
 
 
 def _finite(name: str, value: object) -> None:

@@ -28,7 +28,6 @@ async def observe(
     batch: Batch,
     *,
     timeout: float | None,
-    forgive_timeout: bool = False,
     buffered: bool = False,
     before_save: Callable[[], Awaitable[object]] | None = None,
 ) -> CycleResult | Exception:
@@ -39,8 +38,6 @@ async def observe(
     Args:
         log: The diary with the earlier notes for the Observer's prompt.
         timeout: Time limit of the Observer in seconds; None for no limit.
-        forgive_timeout: Do not count a timeout as a failure. For calls after the first one of a turn, since the first
-            has already made progress.
         buffered: Store the entry to be activated later.
         before_save: Awaited before the entry is saved, so that parallel calls are saved in order.
     """
@@ -60,7 +57,7 @@ async def observe(
         partial = len(noted.rows) < len(batch.rows)
         return CycleResult(saved, entry, observed.shortfall, partial=partial, refused=observed.refused)
 
-    return await diary.run_cycle(cycle, work, batch, forgive_timeout=forgive_timeout)
+    return await diary.run_cycle(cycle, work, batch)
 
 
 def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:

@@ -7,10 +7,8 @@ numbers, a storage, an Observer, a Reflector and a clock, but not on the agent l
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -20,7 +18,6 @@ from diarist.memory.background import Background
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig, effective_config
-from diarist.memory.observational.cycles import observe, reflect
 from diarist.memory.observational.decide import (
     Action,
     Sizes,
@@ -32,13 +29,13 @@ from diarist.memory.observational.decide import (
     worth_buffering,
 )
 from diarist.memory.observational.events import Emit, Trigger
-from diarist.memory.observational.jobs import Job, buffer_observations, buffer_other_threads, buffer_reflection
+from diarist.memory.observational.jobs import Job, Patience, buffer_other_threads, observe_due, reflect_due
 from diarist.memory.observational.log import transitions
 from diarist.memory.observational.log.coverage import Coverage, visible_log
 from diarist.memory.observational.log.edits import row_stones
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, was_forgotten
 from diarist.memory.observational.log.transitions import Operation, backing_off
-from diarist.memory.observational.message_units import select_rows, split_batches, tokens_of
+from diarist.memory.observational.message_units import select_rows, tokens_of
 from diarist.memory.observational.prompt.diary_note import may_quote_forgotten
 from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.thread_diary import ThreadDiary
@@ -55,8 +52,6 @@ _LOOK_AGAIN = 0.1
 """Seconds between two looks at what a background job has saved so far."""
 WAIT_FOR_OTHERS = 5.0
 """Seconds to wait for the leases of other processes, some of which may have been killed."""
-_SHORTEST_WAIT = 0.001
-"""In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
 
 
 class Engine:
@@ -110,7 +105,7 @@ class Engine:
         Args:
             run_id: The run, which sees its own rows. None for a call outside any run.
             emit: Receives each event; the event log of the diary gets it too.
-            on_wait: Receives the event loop's time until which memory waits for another process, and 0 afterwards.
+            on_wait: As for ``Patience``.
             manual: As for ``ThreadDiary``.
             own_rows: True: the run may change rows in place, so it gets copies; other readers may share the rows.
 
@@ -187,16 +182,23 @@ class Engine:
         work = self._submit or partial(self.work, emit=emit)
         return self.background.start(job.name, lambda: work(job))
 
-    async def work(self, job: Job, *, emit: Emit | None = None) -> bool:
-        """Run a background job: observe or reflect if due, and save the result as buffered.
+    async def work(self, job: Job, *, emit: Emit | None = None, run: RunMemory | None = None) -> bool:
+        """Run a job: observe or reflect if due, and save the result.
 
         Failures of the Observer or the Reflector are sent as events and counted. Raises StorageError.
 
+        Args:
+            run: The run that waits for the job: the result is active at once. None: no run waits, and the result is
+                buffered.
+
         Returns:
             False if another process holds the lease, or died less than a minute ago while holding it: nothing was done.
+            If a run waits, this waits for the other process first.
         """
         scope = OTHER_THREADS if job.others else job.thread_id
-        async with self.logs.claim(scope, job.resource_id, job.operation) as mine:
+        patience = run.patience if run is not None else None
+        wait = min(patience.left, WAIT_FOR_OTHERS) if patience is not None and self.config.buffers else 0
+        async with self.logs.claim(scope, job.resource_id, job.operation, wait=wait) as mine:
             if not mine:
                 return False
             rows: list[Message] = []
@@ -204,13 +206,19 @@ class Engine:
                 log, rows = await self.logs.read_with_rows(job.thread_id, job.resource_id, job.run_id)
             else:
                 log = await self.logs.read(job.thread_id, job.resource_id)
+            if run is not None and (
+                run.patience.exhausted or (job.before is not None and log.version != run.window.stored.version)
+            ):
+                return True  # no time is left, or another process has taken notes: the run decides again
             diary = self.diary(log, job.thread_id, job.resource_id, emit)
             if job.operation == "reflection":
-                await buffer_reflection(diary, log)
+                await reflect_due(job, diary, log, patience)
             elif job.others:
                 await buffer_other_threads(diary, log)
             else:
-                await buffer_observations(job, diary, log, rows)
+                window = Window(diary, log, job.run_id)
+                window.take(rows)
+                await observe_due(job, window, patience)
             return True
 
     async def any_thread(self, resource_id: str) -> str:
@@ -223,31 +231,6 @@ class Engine:
         key = self.logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
         await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
-
-
-class Patience:
-    """The time that a run may still wait for memory, in seconds, for all waits together."""
-
-    def __init__(self, seconds: float) -> None:
-        self.left = seconds
-
-    @property
-    def exhausted(self) -> bool:
-        return self.left < _SHORTEST_WAIT
-
-    @contextmanager
-    def spend(self) -> Generator[None]:
-        """Subtract the time that the block takes."""
-        time = asyncio.get_running_loop().time
-        started = time()
-        try:
-            yield
-        finally:
-            self.left -= time() - started
-
-    def lose(self) -> None:
-        """Allow no further waits."""
-        self.left = 0
 
 
 class RunMemory:
@@ -263,16 +246,14 @@ class RunMemory:
 
     def __init__(self, engine: Engine, window: Window, on_wait: Callable[[float], object] | None = None) -> None:
         self.window = window
-        self._on_wait: Callable[[float], object] = on_wait or (lambda until: None)
         self.diary = diary = window.diary
-        self.patience = Patience(diary.config.observe_timeout)
+        self.patience = Patience(diary.config.observe_timeout, on_wait)
         self._engine = engine
         self._started_a_job = False
         self._jobs: dict[Operation, str] = {
             "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
             "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
         }
-        self._for_others = Patience(WAIT_FOR_OTHERS)
         self._opened_with = window.log
         self._just_read = True  # open() has read the diary, so the first step does not read it again
 
@@ -337,10 +318,11 @@ class RunMemory:
                 case Action.OBSERVE if self._running("observation"):
                     await self._wait_for_job("observation")
                 case Action.OBSERVE:
-                    if not await self._observe_now(pinned):
+                    units = select_rows(self.window.rows, self.window.fresh(pinned), limits)
+                    if not await self._work_now("observation", pinned, before=seq_of(units[-1][-1]) + 1):
                         return
                 case Action.BUFFER:
-                    self._start("observation", pinned)
+                    self._start(self._job("observation", pinned))
                     return
                 case _:
                     return
@@ -363,47 +345,6 @@ class RunMemory:
         await self.diary.activated(self.log, there, "observation", tokens, trigger)
         return True
 
-    async def _observe_now(self, pinned: Collection[str], *, everything: bool = False) -> bool:
-        """Observe due rows, batch by batch, while the run waits. ``everything``: all rows that may be observed.
-
-        Returns True if the caller must decide again: the diary has changed, or enough is done for now.
-        """
-        window, limits = self.window, self.window.limits()
-        async with self._claim("observation") as mine:
-            if not mine:
-                return await self.refresh()
-            if self.patience.exhausted:
-                return False  # no time is left for the Observer; the next turn has some
-            if await self.refresh() and not everything:
-                return True
-            units = window.fresh(pinned)
-            if not everything:
-                units = select_rows(window.rows, units, limits)
-            batches = split_batches(units, limits.batch_tokens, window.run_id, least=limits.least_batch_tokens)
-            for number, rows in enumerate(batches):
-                unnoted = {row.id for row in window.rows} - window.facts.noted
-                if not unnoted.issuperset([row.id for row in rows]):
-                    return True  # rows were forgotten, or noted by another process, during the previous batch
-                with self.patience.spend():
-                    result = await observe(
-                        self.diary,
-                        visible_log(window.stored, window.run_id),
-                        window.batch(rows),
-                        timeout=self.patience.left,
-                        forgive_timeout=number > 0,
-                    )
-                if isinstance(result, Exception):
-                    self.patience.lose()
-                    return False
-                await self.adopt(result.log)
-                if self.patience.exhausted or result.refused:
-                    return False  # after a refusal, the next call waits for the back-off
-                if result.partial:
-                    return True  # the rest of these rows must be observed before the next batch
-                if limits.buffer_tokens and not everything and window.tokens < limits.message_tokens:
-                    return True  # the background does the rest
-        return False
-
     async def _reflect_when_due(self, pinned: Collection[str]) -> None:
         while True:
             sizes = self._sizes(pinned)
@@ -413,13 +354,13 @@ class RunMemory:
                 case Action.REFLECT if self._running("reflection"):
                     await self._wait_for_job("reflection")
                 case Action.REFLECT:
-                    if not await self._reflect_now():
+                    if not await self._work_now("reflection"):
                         return
                 case Action.ACTIVATE:
                     await self.activate_reflection()
                     return
                 case Action.BUFFER:
-                    self._start("reflection")
+                    self._start(self._job("reflection"))
                     return
                 case _:
                     return
@@ -433,29 +374,6 @@ class RunMemory:
             return
         await self.adopt(log)
         await self.diary.activated(self.log, [waiting.entry], "reflection", waiting.tokens, "threshold")
-
-    async def _reflect_now(self) -> bool:
-        """Reflect while the run waits; returns as ``_observe_now`` does."""
-        async with self._claim("reflection") as mine:
-            if not mine:
-                return False
-            if self.patience.exhausted:
-                return False
-            if await self.refresh():
-                return True
-            plan = self.window.reflection_plan()
-            if plan is None:
-                return False
-            if not transitions.all_there(self.window.stored.entries, plan.replaces):
-                await self.adopt(self.window.stored)  # another run has replaced these entries already
-                return True
-            with self.patience.spend():
-                result = await reflect(self.diary, self.log, plan, timeout=self.patience.left)
-            if isinstance(result, Exception):
-                self.patience.lose()
-            else:
-                await self.adopt(result.log)
-        return False
 
     def send_status(self, step_number: int, pinned: Collection[str]) -> NewEvent:
         """Emit the sizes of the prompt before a model call, and return the event for the event log.
@@ -507,13 +425,14 @@ class RunMemory:
         """Start background work that the end of the run has made worthwhile."""
         ready = not backing_off(self.window.stored.observer_failures, self.diary.clock())
         if self.log.scope == "resource" and self.config.buffers and ready:
-            self._start("observation", others=True)
+            name = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
+            self._start(replace(self._job("observation"), name=name, run_id=None, others=True))
         limits = self.window.limits()
         if may_be_worth_buffering(self.window.facts.unnoted_tokens, limits):
             sizes = self._sizes()
             if worth_buffering(sizes, limits):
                 self.diary.decided("observation", Action.BUFFER, sizes)
-                self._start("observation", ended=True)
+                self._start(replace(self._job("observation"), run_id=None))  # its rows are like all others now
 
     async def discard(self, rows: Sequence[Message]) -> None:
         """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
@@ -578,8 +497,7 @@ class RunMemory:
             if chunks := self.window.chunks(pinned, everything=True):
                 tokens = sum(tokens_of(rows) for _, rows in chunks)
                 await self.activate([entry for entry, _ in chunks], tokens, "overflow")
-            while not self.patience.exhausted and await self._observe_now(pinned, everything=True):
-                pass
+            await self._work_now("observation", pinned)
             await self.window.load_opener()
         except StorageError as error:
             await self._give_up(error)
@@ -623,27 +541,41 @@ class RunMemory:
 
     # -- background jobs, and waiting
 
-    def _start(
-        self, operation: Operation, pinned: Collection[str] = (), *, others: bool = False, ended: bool = False
-    ) -> None:
-        """Start a job, unless it is running in this process.
+    def _start(self, job: Job) -> None:
+        """Start a job for the rows so far, unless it is running in this process."""
+        if self.window.rows and not job.others:
+            job = replace(job, before=seq_of(self.window.rows[-1]) + 1)
+        self._started_a_job |= self._engine.start(job, self.diary.emit)
 
-        Args:
-            others: For the other threads of the resource.
-            ended: The run has ended, so its rows are like all others.
+    async def _work_now(self, operation: Operation, pinned: Collection[str] = (), before: int | None = None) -> bool:
+        """Observe or reflect while the run waits, and show the result. ``before``: as for ``Job``.
+
+        Returns True if the stored diary has changed, so that the caller must decide again.
         """
-        diary, rows = self.diary, self.window.rows
-        job = Job(
-            name=diary.logs.job_name(OTHER_THREADS, diary.resource_id, operation) if others else self._jobs[operation],
+        if self.patience.exhausted:
+            return False
+        since = self.diary.clock()
+        with self.patience.spend():
+            job = self._job(operation, pinned, before)
+            is_mine = await self._engine.work(job, emit=self.diary.emit, run=self)
+        changed = await self.refresh()
+        if is_mine and changed and not self.patience.lost:
+            await self.adopt(self.window.stored)
+        elif not is_mine and self.config.buffers:
+            await self._stop_waiting(operation, since)
+            self.patience.lose()  # a killed process holds its lease for up to a minute
+        return changed
+
+    def _job(self, operation: Operation, pinned: Collection[str] = (), before: int | None = None) -> Job:
+        return Job(
+            name=self._jobs[operation],
             operation=operation,
-            thread_id=diary.thread_id,
-            resource_id=diary.resource_id,
-            run_id=None if others or ended else self.window.run_id,
+            thread_id=self.diary.thread_id,
+            resource_id=self.diary.resource_id,
+            run_id=self.window.run_id,
             pinned=tuple(sorted(pinned)),
-            before=seq_of(rows[-1]) + 1 if rows and not others else None,
-            others=others,
+            before=before,
         )
-        self._started_a_job |= self._engine.start(job, diary.emit)
 
     def _running(self, operation: Operation) -> bool:
         return self._engine.background.running(self._jobs[operation])
@@ -665,33 +597,12 @@ class RunMemory:
             await self._stop_waiting(operation, since)
 
     async def _stop_waiting(self, operation: Operation, since: datetime) -> None:
-        """Send an event: the run has no time left to wait, and the work continues."""
+        """Send an event: the run has waited as long as it may, and the work continues."""
         tokens = tokens_of(self.window.rows) if operation == "observation" else self.log.tokens
-        limit = f"the {self.config.observe_timeout:g} s of observe_timeout"
-        if not self.patience.exhausted:
-            limit = f"{WAIT_FOR_OTHERS:g} s for another process"
+        limit = f"{WAIT_FOR_OTHERS:g} s for another process"
+        if self.patience.exhausted:
+            limit = f"the {self.config.observe_timeout:g} s of observe_timeout"
         await self.diary.stop_waiting(operation, self.log, tokens, since=since, limit=limit)
-
-    @asynccontextmanager
-    async def _claim(self, operation: Operation) -> AsyncGenerator[bool]:
-        """Claim the work. Waits for other processes first; yields False if one of them still holds the claim.
-
-        All such waits of a run share one limit, since a killed process holds its claims for up to a minute. If a wait
-        reaches it, an event says so.
-        """
-        since = self.diary.clock()
-        wait = min(self.patience.left, self._for_others.left) if self.config.buffers else 0
-        claim = self.diary.logs.claim(self.diary.thread_id, self.diary.resource_id, operation, wait=wait)
-        async with AsyncExitStack() as stack:
-            self._on_wait(asyncio.get_running_loop().time() + wait)
-            try:
-                with self.patience.spend(), self._for_others.spend():
-                    mine = await stack.enter_async_context(claim)
-            finally:
-                self._on_wait(0)
-            if not mine and wait >= _SHORTEST_WAIT:
-                await self._stop_waiting(operation, since)
-            yield mine
 
     async def _give_up(self, error: Exception) -> None:
         self.patience.lose()

@@ -1,13 +1,14 @@
-"""Background jobs that observe and reflect, and what they share with work by hand: observing several threads at once.
+"""Jobs that observe and reflect, and what they share with work by hand: observing several threads at once.
 
 A job names only a thread and an operation. It reads the current log and rows and does whatever is due, so any process
-may run it, and running it twice is harmless.
+may run it, and running it twice is harmless. Jobs run in the background, or while a run waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from itertools import chain
@@ -17,7 +18,7 @@ from typing import Any, Protocol, Self
 from diarist.counting import ensure_counted
 from diarist.exceptions import InputError
 from diarist.memory.observational.cycles import observe, reflect
-from diarist.memory.observational.decide import Limits, plan_reflection
+from diarist.memory.observational.decide import plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.log.transitions import Operation
 from diarist.memory.observational.message_units import (
@@ -27,6 +28,7 @@ from diarist.memory.observational.message_units import (
     tokens_of,
 )
 from diarist.memory.observational.thread_diary import Batch, CycleResult, ThreadDiary, raise_if_away
+from diarist.memory.observational.window import Window
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.records import ObservationLog
@@ -34,13 +36,15 @@ from diarist.storage.records import ObservationLog
 AT_ONCE = 8
 """Maximum number of parallel calls of the Observer."""
 
+_SHORTEST_WAIT = 0.001
+"""In seconds. Shorter waits are below the resolution of the clock, and would repeat forever."""
 _PAGE = 100
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A background job as plain values, so that any process can run it.
+    """A job as plain values, so that any process can run it.
 
     Attributes:
         name: Deduplication key: at most one job per name runs.
@@ -95,66 +99,115 @@ class JobQueue(Protocol):
         ...
 
 
-async def buffer_observations(job: Job, diary: ThreadDiary, log: ObservationLog, rows: list[Message]) -> None:
-    """Observe the uncovered rows of a thread, batch by batch, and save each entry as buffered.
-
-    Does nothing if there are too few tokens for a call. A failure, already reported and counted, ends the job, and so
-    does a refused message.
+class Patience:
+    """The time that a run may still wait for memory, in seconds, for all waits together.
 
     Args:
-        log: The diary, with ``rows`` from ``LogStore.read_with_rows``.
+        on_wait: Receives the event loop's time until which a wait may last, and 0 after the wait.
 
-    Raises StorageError if the storage is not available.
+    Attributes:
+        lost: No further waits are allowed, since something failed.
     """
-    run_id = job.run_id
-    while True:
-        coverage = Coverage(log.entries, job.thread_id)
-        end = inf if job.before is None else job.before
-        raw = [row for row in rows if seq_of(row) < end and seq_of(row) not in coverage]
-        ensure_counted(raw, diary.counter)
-        batches = _worth_a_call(raw, job, diary.limits, log)
-        if not batches:
-            break
-        batch = batches[0]  # only one, since the others depend on what its notes cover
-        sources = sources_of(batch, raw, coverage, job.thread_id)
-        own = batch[0].run_id == run_id
+
+    def __init__(self, seconds: float, on_wait: Callable[[float], object] | None = None) -> None:
+        self._seconds, self._since, self.lost = seconds, None, False
+        self._on_wait: Callable[[float], object] = on_wait or (lambda until: None)
+
+    @property
+    def left(self) -> float:
+        return self._seconds - (0 if self._since is None else asyncio.get_running_loop().time() - self._since)
+
+    @property
+    def exhausted(self) -> bool:
+        return self.lost or self.left < _SHORTEST_WAIT
+
+    @contextmanager
+    def spend(self) -> Generator[None]:
+        """Subtract the time that the block takes."""
+        self._since = asyncio.get_running_loop().time()
+        self._on_wait(self._since + self._seconds)
+        try:
+            yield
+        finally:
+            self._seconds, self._since = self.left, None
+            self._on_wait(0)
+
+    def lose(self) -> None:
+        """Allow no further waits."""
+        self.lost = True
+
+
+async def observe_due(job: Job, window: Window, patience: Patience | None) -> None:
+    """Observe the uncovered rows of a thread, batch by batch, and save each entry.
+
+    A failure, already reported and counted, ends the job, and so does a refused message.
+
+    Args:
+        window: The rows and the diary as they are stored.
+        patience: Of the run that waits; the entries are active at once, and the job may stop when the run can go on.
+            None: no run waits. Then the entries are buffered, and too few tokens for a call are left for a later job.
+
+    Raises StorageError if the storage is not available and no run waits.
+    """
+    diary, limits, run_id = window.diary, window.diary.limits, job.run_id
+    while batches := _batches(job, window, least=limits.least_batch_tokens if patience is None else 0):
         result = await observe(
             diary,
-            visible_log(log, run_id),
-            Batch(rows=batch, sources=sources, run_id=run_id if own else None),
-            timeout=diary.config.background_timeout,
-            buffered=True,
+            visible_log(window.stored, run_id),
+            window.batch(batches[0]),  # only one, since the others depend on what its notes cover
+            timeout=diary.config.background_timeout if patience is None else patience.left,
+            buffered=patience is None,
         )
-        raise_if_away(result)
         if isinstance(result, Exception):
+            _stop_after(result, patience)
             break
-        log = result.log
+        window.stored = result.log
         if result.refused:
             break
-    if run_id is not None and any(entry.run_id == run_id for entry in log.entries):
+        background_can_do_the_rest = (
+            job.before is not None and diary.config.buffers and window.facts.unnoted_tokens < limits.message_tokens
+        )
+        if patience is not None and (patience.exhausted or background_can_do_the_rest):
+            break
+    if patience is None and run_id is not None and any(entry.run_id == run_id for entry in window.stored.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
-async def buffer_reflection(diary: ThreadDiary, log: ObservationLog) -> None:
-    """Condense the oldest entries of the diary if due, and save the result as buffered.
+async def reflect_due(job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None) -> None:
+    """Condense the oldest entries of the diary if due, and save the result: active if a run waits, else buffered.
 
-    Raises StorageError if the storage is not available.
+    Raises StorageError if the storage is not available and no run waits.
     """
-    log = visible_log(log, None)
+    log = visible_log(log, job.run_id)
     plan = plan_reflection(log, diary.limits.observation_tokens)
-    if plan is not None and log.reflection is None and log.tokens >= diary.limits.reflection_start_tokens:
-        raise_if_away(await reflect(diary, log, plan, timeout=diary.config.background_timeout, buffered=True))
+    if plan is None or log.reflection is not None or log.tokens < diary.limits.reflection_start_tokens:
+        return
+    timeout = diary.config.background_timeout if patience is None else patience.left
+    result = await reflect(diary, log, plan, timeout=timeout, buffered=patience is None)
+    if isinstance(result, Exception):
+        _stop_after(result, patience)
 
 
-def _worth_a_call(rows: list[Message], job: Job, limits: Limits, log: ObservationLog) -> list[list[Message]]:
-    """Return batches of rows, one per call of the Observer. Leaves out the newest ones that are still too small.
+def _stop_after(error: Exception, patience: Patience | None) -> None:
+    """After a failure, a run does not wait again, and a queue tries the job again if the storage is not available."""
+    if patience is None:
+        raise_if_away(error)
+    else:
+        patience.lose()
+
+
+def _batches(job: Job, window: Window, *, least: float) -> list[list[Message]]:
+    """Return batches of uncovered rows, one per call of the Observer. Leaves out the newest ones that are below
+    ``least`` tokens.
 
     Keeps small batches before a buffered chunk, since they cannot grow.
     """
-    waiting = Coverage(log.buffered, job.thread_id)
-    pieces = split_at_chunks(observable_units(rows, job.pinned), waiting)
-    least = limits.least_batch_tokens
-    calls = [batch for piece in pieces for batch in split_batches(piece, limits.batch_tokens, job.run_id, least=least)]
+    end = inf if job.before is None else job.before
+    units = [unit for unit in window.fresh(job.pinned) if seq_of(unit[-1]) < end]
+    waiting, limits = Coverage(window.stored.buffered, job.thread_id), window.diary.limits
+    calls: list[list[Message]] = []
+    for piece in split_at_chunks(units, waiting):
+        calls += split_batches(piece, limits.batch_tokens, job.run_id, least=limits.least_batch_tokens)
     newest_chunk = waiting.ranges[-1][0] if waiting.ranges else 0
     while calls and tokens_of(calls[-1]) < least and seq_of(calls[-1][0]) > newest_chunk:
         calls.pop()
@@ -204,9 +257,10 @@ def pack_threads(threads: Sequence[Unobserved], log: ObservationLog, limit: int,
     units = [unit for thread in threads for unit in thread.units]
     batches: list[Batch] = []
     for rows in split_batches(units, limit, None, least=least):
-        ids = {row.id for row in rows}
         sources = [
-            sources_of([row for row in raw if row.id in ids], raw, Coverage(log.entries, thread_id), thread_id)
+            sources_of(
+                [row for row in rows if row.thread_id == thread_id], raw, Coverage(log.entries, thread_id), thread_id
+            )
             for thread_id, raw in ((thread.thread_id, thread.raw) for thread in threads)
         ]
         batches.append(Batch(rows=rows, sources=tuple(chain.from_iterable(sources)), run_id=None))

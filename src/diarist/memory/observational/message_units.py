@@ -64,11 +64,6 @@ def _joined(rows: Sequence[Message], answers: Mapping[int, int]) -> list[list[Me
     return units
 
 
-def is_unit(rows: Sequence[Message]) -> bool:
-    """Return True if these consecutive rows form a single unit."""
-    return whole_units(rows, len(rows) - 1) == 0
-
-
 def whole_units(rows: Sequence[Message], count: int) -> int:
     """Return the largest number of rows, at most ``count``, that does not split a unit."""
     answers = _answers(rows, _tool_parts(rows))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import dropwhile, takewhile
-from typing import Any, cast
+from typing import Any
 
-from diarist.checks import flags, seconds
+from diarist.checks import flags, instance, seconds
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
@@ -253,15 +253,19 @@ class DiaryProcessor(Processor[Any]):
         state: DiaryProcessorState = args.state
         if state.memory is None or not isinstance(args.error, ContextOverflowError):
             return None
+        pinned = _pinned(args.context) | state.recorder.pinned
         if not state.made_room:
             state.made_room = True
-            if await state.memory.make_room(_pinned(args.context) | state.recorder.pinned):
+            if await state.memory.make_room(pinned):
                 return {"retry": True}
-        if state.halvings == _MAX_HALVINGS:
-            return None
-        state.halvings += 1
-        await state.memory.report(args.error)
-        return {"retry": True}
+        rows = state.memory.window.messages()
+        shown = newest_half(rows, pinned, halvings=state.halvings)
+        while state.halvings < _MAX_HALVINGS:
+            state.halvings += 1
+            if newest_half(rows, pinned, halvings=state.halvings) != shown:
+                await state.memory.report(args.error)
+                return {"retry": True}
+        return None  # only the question is left
 
     async def _why_cold(
         self, args: ProcessInputStepArgs[Any], memory: RunMemory, asked: Message | None
@@ -374,8 +378,7 @@ class ObservationalMemory(DiaryProcessor):
         seconds("ObservationalMemory", "thread_wait", thread_wait, zero=True)
         storage = checked_storage(storage)
         config = ObservationalMemoryConfig() if config is None else config
-        if not isinstance(cast(Any, config), ObservationalMemoryConfig):
-            raise ConfigError(f"config must be an ObservationalMemoryConfig, not {config!r}")
+        instance("ObservationalMemory", "config", config, ObservationalMemoryConfig)
         if not config.enabled:
             raise ConfigError(
                 "config has enabled=False: leave ObservationalMemory out of the agent's processors instead"

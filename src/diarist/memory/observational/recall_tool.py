@@ -297,7 +297,7 @@ class _Recall:
     def _is_news(self, hit: Hit, query: str) -> bool:
         """Return False for messages that are in the prompt, and for those that match only in results of this tool."""
         row = hit.message
-        if row.id in self._shown():
+        if row.thread_id == self._access.own_id and row.id in self._shown():
             return False
         others = [part for part in row.parts if not (isinstance(part, ToolPart) and part.name == RECALL)]
         return len(others) == len(row.parts) or message_terms(replace(row, parts=others)).issuperset(query_terms(query))

@@ -224,14 +224,11 @@ class ThreadDiary:
         cycle: Cycle,
         work: Callable[[], Awaitable[CycleResult]],
         batch: Batch | None = None,
-        *,
-        forgive_timeout: bool = False,
     ) -> CycleResult | Exception:
         """Run a cycle and send its events. Errors are returned, not raised.
 
         Args:
             batch: The rows of an observation. A failure is counted only while they are stored.
-            forgive_timeout: Do not count a timeout as a failure.
         """
         thread_ids = sorted({source.thread_id for source in batch.sources}) if batch else [self.thread_id]
         await self.send(events.cycle_start(cycle, self.limits, thread_ids=thread_ids), cycle.log.key)
@@ -241,8 +238,7 @@ class ThreadDiary:
             failed_at = self.clock()
             is_deleted = await self._is_thread_deleted(None if batch is None else batch.run_id)
             await self._tell_failure(cycle, error, at=failed_at, stored=not is_deleted)
-            is_forgiven = forgive_timeout and isinstance(error, OutOfTimeError)
-            if not is_forgiven and not isinstance(error, ConflictError | NotSmallerError):
+            if not isinstance(error, ConflictError | NotSmallerError):
                 await self._count_failure(cycle, error, batch, at=failed_at)
             return error
         event = events.cycle_end(cycle, result.entry, at=self.clock(), shortfall=result.shortfall)

@@ -66,10 +66,11 @@ class Window:
         if found is None:
             found = await uncovered_rows(self.diary.storage, self._coverage, self.thread_id, run_id=self.run_id)
         known = {row.id: row for row in self.rows}
-        self._set([known.get(row.id, row) for row in found] if known else found)
+        self.take([known.get(row.id, row) for row in found] if known else found)
         await self.load_opener()
 
-    def _set(self, rows: list[Message]) -> None:
+    def take(self, rows: list[Message]) -> None:
+        """Take these rows, in order, as the raw rows."""
         ensure_counted(rows, self.diary.counter)
         self.rows = rows
         self.row_tokens = list(map(message_tokens, rows))
@@ -93,7 +94,7 @@ class Window:
     def remove(self, messages: Sequence[Message]) -> None:
         """Remove rows that are gone."""
         if gone := {message.id for message in messages}:
-            self._set([row for row in self.rows if row.id not in gone])
+            self.take([row for row in self.rows if row.id not in gone])
 
     async def show(self, log: ObservationLog) -> None:
         """Show this diary from now on; rows that it no longer covers become raw again."""
@@ -102,7 +103,7 @@ class Window:
         self.log = log
         before, self._coverage = self._coverage, Coverage(log.active, self.thread_id)
         if self._coverage >= before:
-            self._set([row for row in self.rows if seq_of(row) not in self._coverage])
+            self.take([row for row in self.rows if seq_of(row) not in self._coverage])
         else:
             await self.load()
 

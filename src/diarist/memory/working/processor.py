@@ -111,6 +111,8 @@ class WorkingMemoryProcessor(Processor[Any]):
             if asked is not None and state.text is not None:
                 earlier = records((message for message in messages.messages if message is not asked), state.key)
                 asked.sent = joined(sent_note(state.key, state.text, earlier, self._counter), asked.sent, self._counter)
+        for said in messages.response[-1:]:  # a loop outside the agent gives the message after its calls
+            state.updates = [(message_id or said.id, update) for message_id, update in state.updates]
         await self._write(context, state)
         state.shown = self._system_text(messages, state)
         messages.add_system(state.shown, tag=TAG)
@@ -166,8 +168,8 @@ class WorkingMemoryProcessor(Processor[Any]):
                 raise ToolError(str(error)) from error
             if update is None:
                 return "Nothing has changed."
-            said = context.messages.response[-1:]  # a loop outside the agent may not have given the message yet
-            state.updates.append((said[0].id if said else "", update))
+            said = [message.id for message in context.messages.response[-1:] if message.id not in context.finished]
+            state.updates.append((said[0] if said else "", update))
             return "Updated."
 
     # -- with the run

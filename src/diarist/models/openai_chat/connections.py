@@ -44,9 +44,6 @@ class _LoopSession:
     calls: int = 0
 
 
-_Sessions = dict[asyncio.AbstractEventLoop, _LoopSession]
-
-
 class Connections:
     """A session for each event loop; loops may run in different threads.
 
@@ -56,14 +53,10 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._set_sessions({})
+        self._sessions: dict[asyncio.AbstractEventLoop, _LoopSession] = {}
+        # This refers to the sessions, so that their generators close them before they are garbage-collected themselves.
+        weakref.finalize(self, self._sessions.clear).atexit = False
         _open.add(self)
-
-    def _set_sessions(self, sessions: _Sessions) -> None:
-        self._sessions = sessions
-        # It refers to the sessions, so that they are closed before they are garbage-collected themselves.
-        self._finalizer = weakref.finalize(self, _close_running, sessions)
-        self._finalizer.atexit = False
 
     @asynccontextmanager
     async def post(self, url: str, body: bytes, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
@@ -134,10 +127,9 @@ class Connections:
 
     def forget(self) -> None:
         """Drop all sessions in a forked child process, where the threads of their loops do not exist."""
-        _parents_sessions.append(self._sessions)
-        self._finalizer.detach()
+        _parents_sessions.append(list(self._sessions.values()))
+        self._sessions.clear()
         self._lock = threading.Lock()
-        self._set_sessions({})
 
 
 def _data(body: bytes) -> bytes | BytesIO:
@@ -171,25 +163,6 @@ async def _note_reuse(session: aiohttp.ClientSession, request: Any, params: obje
 
 async def _close(holder: _Holder) -> None:
     await holder.aclose()
-
-
-_closing: dict[asyncio.AbstractEventLoop, set[_Holder]] = {}
-"""Generators that are being closed. A loop that ends before that closes them itself, if they are not garbage."""
-
-
-def _close_running(sessions: _Sessions) -> None:
-    """Close the sessions of loops that run, without waiting. Those of other loops end with their generators."""
-    for loop in [loop for loop in _closing if loop.is_closed()]:
-        del _closing[loop]
-    for loop, entry in sessions.items():
-        if loop.is_running():
-            _closing.setdefault(loop, set()).add(entry.holder)
-            asyncio.run_coroutine_threadsafe(_close_dropped(entry.holder, _closing[loop]), loop)
-
-
-async def _close_dropped(holder: _Holder, closing: set[_Holder]) -> None:
-    await holder.aclose()
-    closing.discard(holder)
 
 
 def _trust() -> ssl.SSLContext | bool:

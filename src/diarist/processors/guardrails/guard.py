@@ -116,12 +116,12 @@ class Guard(Processor[Any], ABC):
         new = [message for message in args.messages if args.message_list.origin_of(message.id) == "input"]
         return new[-1:] if self.last_message_only else new
 
-    def is_late(self, args: ProcessInputArgs[Any], message: Message) -> bool:
-        """Return True for tool results that the model gets in the user's role, because no call waits for them."""
-        if message.role != "tool":
-            return False
-        joined = join_results(args.context.messages.messages)  # guards that run in parallel get only the input
-        return any(other.id == message.id for other in joined)
+    def late_results(self, args: ProcessInputArgs[Any]) -> set[str]:
+        """Return the ids of messages with tool results that the model gets in the user's role, because no call waits
+        for them."""
+        given = args.context.messages.messages  # guards that run in parallel get only the input
+        results = {message.id for message in given if message.role == "tool"}
+        return results & {message.id for message in join_results(given)} if results else results
 
     def input_with(
         self, args: ProcessInputArgs[Any], changed: Mapping[str, Message | None], reason: str, metadata: dict[str, Json]
@@ -210,8 +210,9 @@ class InputGuard(Guard):
         """
         changed: dict[str, Message | None] = {}
         last = Finding(reason="", metadata={})
+        late = self.late_results(args)
         for message in self.new_messages(args):
-            results = self.tool_results or self.is_late(args, message)
+            results = self.tool_results or message.id in late
             parts = [
                 await self.judge_result(args, part) if results and isinstance(part, ToolPart) else part
                 for part in message.parts

@@ -49,7 +49,9 @@ _CANDIDATES: dict[str, tuple[KnownPattern, ...]] = {
     "ssn": (_PII["ssn"],),
     "api-key": tuple(_SECRETS[name] for name in ("private_key", "jwt", "api_key", "bearer_token")),
     "url-credentials": (
-        KnownPattern(r"(?<=://)[^\s/:@]{0,256}:[^\s/@]{1,256}@", begins=r"(?<=://)[^\s/:@]{0,256}:", inside_words=True),
+        KnownPattern(  # "[" cannot begin a login, but begins its replacement, a hash
+            r"(?<=://)(?!\[)[^\s/:@]{0,256}:[^\s/@]{1,256}@", begins=r"(?<=://)[^\s/:@]{0,256}:", inside_words=True
+        ),
     ),
     "date-of-birth": (
         KnownPattern(rf"(?i)(?:{_AFTER_BIRTH}){_DATE}(?!\d)", begins=rf"(?i:(?:{_AFTER_BIRTH})[\dA-Z])"),

@@ -103,9 +103,10 @@ class RedactingGuard(Guard):
     async def redact_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Return the messages with the call's own ones redacted; None if nothing changed."""
         changed: dict[str, Message | None] = {}
+        late = self.late_results(args)
         for message in self.new_messages(args):
             redacted = message
-            if self.is_late(args, message):
+            if message.id in late:
                 results = [await self.redact_result(args, part, "input") for part in message.tool_parts]
                 if any(new is not old for new, old in zip(results, message.tool_parts, strict=True)):
                     redacted = replace(message, parts=[*results], part_tokens=None)

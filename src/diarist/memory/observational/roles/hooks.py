@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -12,10 +11,10 @@ from diarist.exceptions import message_of
 from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
 from diarist.messages import Message, copy_message
+from diarist.processors.base import MaybeAwaitable, call_sync_or_async
 from diarist.storage.records import Observation
 
 T = TypeVar("T")
-MaybeAwaitable = T | Awaitable[T]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +103,7 @@ class HookedReflector:
 
 async def _run(name: str, hook: Callable[[Any], MaybeAwaitable[T]], value: Any) -> T:
     try:
-        result: Any = hook(value)
-        if inspect.isawaitable(result):
-            result = await result
+        result = await call_sync_or_async(hook, value)
     except Exception as error:
         raise RoleError(f"the hook {name} raised {type(error).__name__}: {message_of(error)}") from error
     if result is None:

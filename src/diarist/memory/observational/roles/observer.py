@@ -1,33 +1,30 @@
 """The Observer: turn messages into dated notes with a model.
 
 Three methods, each calling the next, deal with answers that cannot be used. ``observe`` sends fewer messages if the
-model refuses them. ``_note`` sends fewer if the answer is cut off or copies them. ``_ask`` asks again, partly with
-another prompt, if an answer loops, repeats earlier notes, is cut off or is a copy. A ``portion`` is the messages of one
-call, the first of those that are due.
+model refuses them. ``_note`` sends fewer if the answer is cut off. ``_ask`` asks once more, mostly with another prompt,
+if an answer loops, repeats earlier notes, copies the messages, or is cut off although no fewer can be sent. A
+``portion`` is the messages of one call, the first of those that are due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Literal, NamedTuple
 
 from diarist.exceptions import BadRequestError, ContentFilterError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.transitions import newest_hints
-from diarist.memory.observational.message_units import is_unit, whole_units
+from diarist.memory.observational.message_units import whole_units
 from diarist.memory.observational.prompt.threads import by_thread
 from diarist.memory.observational.prompts import load_prompt
 from diarist.memory.observational.roles.answer_checks import (
-    LEAST_SOURCE,
     cite,
-    cut_to_reach,
     deduplicate,
     is_copy,
-    read_transcript,
     take_citations,
+    without_labels,
 )
 from diarist.memory.observational.roles.base import Observed, RoleError
 from diarist.memory.observational.roles.calling import (
@@ -41,7 +38,6 @@ from diarist.memory.observational.roles.calling import (
 )
 from diarist.memory.observational.roles.earlier_notes import select_notes, without_repeats
 from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
-from diarist.memory.observational.roles.prompt_echo import under_headings
 from diarist.memory.observational.roles.transcript import (
     date_heading,
     load_zone,
@@ -59,8 +55,6 @@ from diarist.tokens import TokenCounter, default_counter
 _DEFAULTS = ModelSettings(temperature=0.3, max_output_tokens=MAX_OUTPUT_TOKENS)
 _LEAST_WORDS = 60
 _SAMPLES, _SAMPLE = 20, 200
-_SMALLER_PIECES = 2
-"""How many times a copied answer is retried with half as many messages."""
 _MAX_REFUSALS = 3
 """Refusals of a single unit after which it is skipped."""
 _REFUSALS = (BadRequestError, ContentFilterError, RoleError)
@@ -98,16 +92,15 @@ class ModelObserver:
         self._reach = inf  # number of messages that fit into one answer, learned from answers that were cut off
         # After refusals, until the refused message is found: the id of the first message, and how many to send from it.
         self._searched = ("", inf)
-        self._only_copies = False  # the last messages were noted by rules, since the model copied them in each try
 
     async def observe(self, messages: Sequence[Message], *, earlier: Sequence[Observation]) -> Observed:
         """See ``ObserverRole``.
 
-        An answer that was cut off counts for the messages that it reached. If it does not show how far it got, half as
-        many messages are sent; for a single message, the notes before the cut are kept. An answer that copies the
-        messages is retried once, then with fewer messages, then replaced by extractive notes. After that, fewer
-        messages are not tried until an answer is no copy. A looping answer is retried once, then read like a cut one.
-        An answer that only repeats earlier notes is retried without showing them.
+        If an answer was cut off, half as many messages are sent, and about as many in later calls. For a single
+        message, a shorter answer is requested; if that fails too, the notes before the cut are kept. If an answer
+        copies the messages, another one is requested; if that fails too, fixed rules write the notes. A looping answer
+        is retried once, then counts as cut off. An answer that only repeats earlier notes is retried without showing
+        them.
 
         If the model refuses the messages or gives no notes, half as many are sent. A unit that was refused three times
         is skipped, with a note. But if the model refuses a harmless message too, the earlier notes are not shown. If
@@ -130,7 +123,7 @@ class ModelObserver:
                     shown = await self._accepted(portion[0], earlier, spent)
                     if len(shown) < len(earlier):
                         continue
-                half = portion[: _at_most(portion, len(portion) // 2)]
+                half = _half_of(portion)
                 refusals = refusals + 1 if len(half) == len(portion) else 0
                 if refusals == _MAX_REFUSALS:
                     observed, noted = _refused(portion, error, spent, self._config.timezone), len(portion)
@@ -165,52 +158,30 @@ class ModelObserver:
     async def _note(
         self, messages: Sequence[Message], earlier: Sequence[Observation], spent: Spent
     ) -> tuple[Observed, int]:
-        """Return the notes of these messages or fewer, and the number of messages that they cover."""
-        reach_before = self._reach
-        portion, copies, has_failed = messages, 0, False
-        cut_to = inf  # number of messages that were sent after a cut answer, which the next call must not exceed
+        """Return the notes of these messages, or of the first ones, and the number of messages that they cover."""
+        reach_before, portion = self._reach, messages
         while True:
-            answer = await self._ask(portion, earlier, spent, copied=copies > 0)
+            answer = await self._ask(portion, earlier, spent)
             if answer is None:
                 return Observed(text="", usage=spent.usage, model="", calls=spent.calls), len(portion)
-            if answer.fault not in ("cut", "copy"):
+            half = _half_of(portion)
+            if answer.fault != "cut" or len(half) == len(portion):
                 break
-            has_failed = True
-            copies += answer.fault == "copy"
-            half = _at_most(portion, len(portion) // 2)
-            shrinks = answer.fault == "cut" or (answer.may_shrink and not self._only_copies)
-            if half == len(portion) or copies > _SMALLER_PIECES or not shrinks:
-                break
-            portion = portion[:half]
-            if answer.fault == "cut":
-                cut_to = half
-            self._reach = half  # set now, since a timeout may end this call
-        self._only_copies = answer.fault == "copy"
-        if self._only_copies:
-            portion, has_failed = messages, False  # fewer messages did not help
-            observed = await self._without_model(portion, earlier, spent)
-        else:
-            observed = _observed(answer, spent, [entry.text for entry in earlier], portion)
-        noted = len(portion) if answer.fault else answer.done
-        if has_failed or noted < len(portion):
-            self._reach = min(cut_to, noted)
-        else:  # try more messages next time
-            self._reach = min(cut_to, max(reach_before, noted + 1, noted * 5 // 4))
-        return observed, noted
+            portion = half
+            self._reach = len(half)  # set now, since a timeout may end this call
+        if len(portion) == len(messages):  # try more messages next time
+            self._reach = max(reach_before, len(portion) + 1, len(portion) * 5 // 4)
+        if answer.fault == "copy":
+            return await self._without_model(portion, earlier, spent), len(portion)
+        return _observed(answer, spent, [entry.text for entry in earlier], portion), len(portion)
 
     def _title_so_far(self, messages: Sequence[Message], earlier: Sequence[Observation]) -> str | None:
         """Return the title of the only thread of these messages, as the earlier notes have it."""
         (thread,) = _threads_of(messages)
         return newest_hints(earlier, thread if self._names_threads else "").thread_title
 
-    async def _ask(
-        self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent, *, copied: bool
-    ) -> _Answer | None:
-        """Return the model's answer about these messages; None if none has visible content.
-
-        Args:
-            copied: The model has copied more messages, these among them, so a short copy is a copy, too.
-        """
+    async def _ask(self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent) -> _Answer | None:
+        """Return the model's answer about these messages; None if none has visible content."""
         config, options = self._config, self._options
         transcript = render_transcript(
             portion,
@@ -225,13 +196,13 @@ class ModelObserver:
         if not transcript:
             return None
         working_update = await self._working_updates.open(portion) if self._working_updates else None
-        said = read_transcript(transcript)
-        prompt = self._prompt(transcript, said, earlier, portion, working_update)
+        source = without_labels(transcript)
+        prompt = self._prompt(transcript, source, earlier, portion, working_update)
 
         async def ask(prompt: RolePrompt, wish: str = "") -> _Answer:
             wished = replace(prompt, data=f"{prompt.data}\n\n{wish}") if wish else prompt
             reply = await self._caller.ask(wished, spent)
-            return _answer_of(reply, transcript, said, portion, working_update, short=copied)
+            return _answer_of(reply, transcript, source, len(portion), working_update)
 
         answer = await ask(prompt)
         if answer.reply.looping:
@@ -239,21 +210,21 @@ class ModelObserver:
         noted = [entry.text for entry in earlier]
         if noted and answer.text and not without_repeats(answer.text, noted):
             # Small models may copy the notes they are shown: ask without showing them.
-            prompt = self._prompt(transcript, said, (), portion, working_update)
+            prompt = self._prompt(transcript, source, (), portion, working_update)
             answer = await ask(prompt)
-        if answer.fault in ("cut", "copy"):
-            self._reach = max(1, len(portion) // 2)  # set now, since a timeout may end this call
+        wish = ""
         if answer.fault == "copy":
             words = _words_to_write(self._estimate(transcript))
-            second = await ask(prompt, load_prompt("observer_copied").format(words=words))
-            return answer if second.fault else second
-        if answer.half_section or (answer.fault == "cut" and is_unit(portion) and not answer.reply.looping):
+            wish = load_prompt("observer_copied").format(words=words)
+        elif answer.fault == "cut" and len(_half_of(portion)) == len(portion) and not answer.reply.looping:
             room = room_after(self._counter.count(answer.reply.text))
             if room < inf:
                 wish = load_prompt("observer_cut").format(tokens=f"{room:,.0f}", words=f"{room * 2 / 3:,.0f}")
-                second = await ask(prompt, wish)
-                return max(second, answer, key=lambda each: (not each.fault, not each.half_section, len(each.text)))
-        return answer
+        if not wish:
+            return answer
+        self._reach = max(1, len(portion) // 2)  # set now, since a timeout may end this call
+        second = await ask(prompt, wish)
+        return answer if second.fault else second
 
     async def _without_model(
         self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent
@@ -268,7 +239,7 @@ class ModelObserver:
     def _prompt(
         self,
         transcript: str,
-        said: Mapping[int, str],
+        source: str,
         earlier: Sequence[Observation],
         messages: Sequence[Message],
         working_update: ObserverUpdate | None,
@@ -289,7 +260,6 @@ class ModelObserver:
                 request.append(f"So far the title is {escape_tags(title)!r}: keep it while it fits.")
         parts.append(" ".join([*request, *([working_update.request] if working_update else [])]))
         files = () if self._options.observe_attachments is False else numbered_files(messages)
-        source = "\n".join(said.values())
         return RolePrompt(instructions=self._instructions, data="\n\n".join(parts), files=files, source=source)
 
     def _estimate(self, text: str) -> int:
@@ -319,44 +289,27 @@ class _Answer(NamedTuple):
     """A parsed answer.
 
     Attributes:
-        text: The notes of the first ``done`` messages, without citations, which are in ``cited``.
-        fault: Why the notes are unusable: there are none (``empty``), they break off at an unknown place (``cut``),
-            or they copy the messages (``copy``).
-        may_shrink: Half of the messages is still long enough to detect a copy.
+        text: The notes, without citations, which are in ``cited``.
+        fault: Why the notes are unusable: there are none (``empty``), they break off (``cut``), or they copy the
+            messages (``copy``).
         working_update: Working memory with the answer's update.
-        half_section: The answer was cut off inside the working memory section.
     """
 
     reply: ModelReply
     notes: Notes
     text: str
     cited: dict[str, tuple[int, ...]]
-    done: int
-    fault: Literal["", "empty", "cut", "copy"] = ""
-    may_shrink: bool = True
-    working_update: ObserverUpdate | None = None
-    half_section: bool = False
-    warning: str = ""
+    fault: Literal["", "empty", "cut", "copy"]
+    working_update: ObserverUpdate | None
+    warning: str
 
 
 def _answer_of(
-    reply: ModelReply,
-    transcript: str,
-    messages: Mapping[int, str],
-    portion: Sequence[Message],
-    working_update: ObserverUpdate | None,
-    *,
-    short: bool,
+    reply: ModelReply, transcript: str, source: str, messages: int, working_update: ObserverUpdate | None
 ) -> _Answer:
-    """Parse an answer.
-
-    Args:
-        messages: As returned by ``read_transcript``.
-        short: As for ``is_copy``.
-    """
+    """Parse an answer. ``source``: the text of the messages; ``messages``: their number."""
     text, section = take_section(reply.text) if working_update else (reply.text, None)
-    half_section = reply.cut and section is not None  # half a section would replace all of working memory
-    if working_update:
+    if working_update:  # half a section would replace all of working memory
         working_update = replace(working_update, section=None if reply.looping or reply.cut else section)
     warning = ""
     if reply.looping:
@@ -364,31 +317,20 @@ def _answer_of(
         warning = f"the model repeated itself; {len(kept):,} of {len(text):,} characters are kept"
         text = kept
     notes = parse_notes(text, cut=reply.cut)
-    bare, cited = take_citations(notes.text, len(portion))
+    bare, cited = take_citations(notes.text, messages)
     dated = bare
     if bare and not bare.startswith("Date:"):
         headings = {line for line in transcript.splitlines() if line.startswith("Date:")}
         if len(headings) == 1:  # else the notes get the date of older ones
             dated = f"{headings.pop()}\n{bare}"
-    answer = _Answer(reply, notes, dated, cited, len(portion), warning=warning)
-    answer = answer._replace(working_update=working_update, half_section=half_section)
+    fault: Literal["", "empty", "cut", "copy"] = ""
     if not bare:
-        return answer._replace(fault="cut" if reply.cut else "empty")
-    if reply.copied:
-        return answer._replace(fault="copy", may_shrink=_may_shrink("\n".join(messages.values())))
-    if not notes.whole:
-        reached, count = cut_to_reach(answer.text, cited, messages, partial(whole_units, portion))
-        if not count or not under_headings(reached.splitlines()):
-            return answer._replace(fault="cut")
-        answer = answer._replace(text=reached, done=count)
-    source = "\n".join(text for place, text in messages.items() if place < answer.done)
-    if is_copy(answer.text, source, short=short):
-        return answer._replace(fault="copy", may_shrink=_may_shrink(source))
-    return answer
-
-
-def _may_shrink(source: str) -> bool:
-    return len(source) >= 2 * LEAST_SOURCE
+        fault = "cut" if reply.cut else "empty"
+    elif reply.copied or is_copy(bare, source):
+        fault = "copy"
+    elif not notes.whole or (reply.cut and section is not None):
+        fault = "cut"
+    return _Answer(reply, notes, dated, cited, fault, working_update, warning)
 
 
 def _at_most(messages: Sequence[Message], count: float) -> int:
@@ -398,6 +340,11 @@ def _at_most(messages: Sequence[Message], count: float) -> int:
         return len(messages)
     whole = whole_units(messages, max(1, int(count)))
     return whole or next(end for end in range(1, len(messages) + 1) if whole_units(messages, end))
+
+
+def _half_of(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the first half, and at least the first whole unit."""
+    return messages[: _at_most(messages, len(messages) // 2)]
 
 
 def _harmless(message: Message) -> Message:
@@ -432,11 +379,11 @@ def _words_to_write(tokens: int) -> str:
 
 
 def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Sequence[Message]) -> Observed:
-    reply, notes, ids = answer.reply, answer.notes, _ids(portion[: answer.done])
+    reply, notes, ids = answer.reply, answer.notes, _ids(portion)
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
     text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""
-    if answer.fault:  # cut off, although only one unit was sent
+    if not notes.whole:  # although no fewer messages could be sent
         shortfall = "the notes broke off; the rest of the message is not noted"
         text += f"\n- 🟢 {shortfall}"
     return Observed(

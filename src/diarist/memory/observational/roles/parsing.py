@@ -1,8 +1,8 @@
 """Parse the answers of Observer and Reflector, also those that only roughly follow the form.
 
-JSON is converted to the tagged form first; then lines are sorted by section. Models write the tags in many ways, such
-as ``<current_task>``, ``<diary lang="en">`` or ``&lt;/diary&gt;``, and notes may mention tags. Tags that remain inside
-notes are escaped, so that the parsed text can be put between tags again.
+Lines are sorted by section. Models write the tags in many ways, such as ``<current_task>``, ``<diary lang="en">`` or
+``&lt;/diary&gt;``, and notes may mention tags. Tags that remain inside notes are escaped, so that the parsed text can
+be put between tags again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import Any, Literal, cast
+from typing import Literal
 
 from diarist.memory.observational.roles.answer_checks import has_citation
 from diarist.memory.observational.roles.prompt_echo import is_form, without_form
@@ -49,58 +49,6 @@ def section_named(name: str) -> Section | None:
 def escape_tags(text: str) -> str:
     """Return ``text`` with memory's tags escaped: ``<`` before their names becomes ``&lt;``."""
     return _ANY_TAG.sub("&lt;", text)
-
-
-_JSON_FENCED = re.compile(r"\A[^{\[`]*```\w*\s*(?P<inside>[{\[].*?)\s*(?:```.*)?\Z", re.DOTALL)
-_JSON_DAY = re.compile(r"(?:date\s*[:：]\s*)?(\d{4}-\d\d-\d\d.*|unknown)", re.IGNORECASE)
-_JSON_TEXT = ("text", "note", "observation", "event", "content", "description", "fact")
-_MARKS = ("🔴", "🟡", "🟢", "✅")
-
-
-def json_as_notes(answer: str) -> str | None:
-    """Convert an answer in JSON to the tagged form; None if it is not JSON with notes.
-
-    If the answer was cut off, its complete part is read.
-    """
-    text = answer.strip()
-    if fenced := _JSON_FENCED.match(text):
-        text = fenced["inside"]
-    if not text.startswith(("{", "[")):
-        return None
-    from pydantic_core import from_json  # slow to load
-
-    try:
-        value: Any = from_json(text, allow_partial=True)
-    except ValueError:
-        return None
-    fields = cast("dict[str, Any]", value if isinstance(value, dict) else {})
-    said = [(name, text) for name, text in fields.items() if section_named(name) in HINTS and isinstance(text, str)]
-    hints = [f"<{name}>\n{text}\n</{name}>" for name, text in said]
-    lines = list(_json_lines(value))
-    end = ["</diary>"] if hints or text.endswith(("}", "]")) else []
-    return "\n".join(["<diary>", *lines, *end, *hints]) if lines else None
-
-
-def _json_lines(value: Any) -> Iterator[str]:
-    """Yield lines from texts, lists, objects with a text, and objects with the notes of a day."""
-    if isinstance(value, str):
-        for line in filter(str.strip, value.splitlines()):
-            yield line if _DATE.match(line) or _LIST_LINE.match(line) else f"- {line}"
-    elif isinstance(value, list):
-        for item in cast("list[Any]", value):
-            yield from _json_lines(item)
-    elif isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        if day := _JSON_DAY.fullmatch(str(fields.get("date") or fields.get("day"))):
-            yield f"Date: {day[1]}"
-        if text := next((fields[name] for name in _JSON_TEXT if isinstance(fields.get(name), str)), None):
-            mark = next((mark for mark in fields.values() if mark in _MARKS), None)
-            yield " ".join(filter(None, ["-", mark, str(fields.get("time") or ""), text]))
-        for name, item in fields.items():
-            if day := _JSON_DAY.fullmatch(name):
-                yield f"Date: {day[1]}"
-            if day or isinstance(item, dict | list) or section_named(name) == "diary":
-                yield from _json_lines(item)
 
 
 _DRAFTS = re.compile(  # reasoning right before the notes; blocks inside it are drafts
@@ -171,15 +119,14 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
     ``cut`` off, an incomplete last line or hint is left out.
     """
     reader = _Reader()
-    from_json = json_as_notes(output)
-    text = _at_margin(from_json or output)
+    text = _at_margin(output)
     if drafts := _DRAFTS.search(text):
         text = text[drafts.end() :]
     for line in _NEXT_SECTION.sub(r"\1\n", text).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
     if cut:
-        reader.drop_unfinished(mid_line=from_json is None and not output.endswith("\n"))
+        reader.drop_unfinished(mid_line=not output.endswith("\n"))
     title = " ".join((_hint(reader.lines["title"]) or "").split()).strip(" :\"'“”*_#")
     loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
