@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, cast
 
 import orjson
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
+_LONG_NUMBER = re.compile(r"\d{19}")
+"""Matches in integers of more than 64 bits, which orjson reads as floats."""
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
@@ -29,6 +32,8 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
         return {}, None
     try:
         value = orjson.loads(raw)
+        if _LONG_NUMBER.search(raw):
+            value = json.loads(raw)
     except orjson.JSONDecodeError as error:
         return {}, f"the arguments are not JSON ({error}): {raw[:500]}"
     if not isinstance(value, dict):

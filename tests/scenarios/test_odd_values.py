@@ -31,6 +31,21 @@ async def test_results_of_tools(storage: Storage, result: Any, observes: bool) -
     assert [part.result for row in rows for part in row.tool_parts] == [result]
 
 
+@pytest.mark.parametrize("number", [2**70, -(2**70)])
+async def test_arguments_of_tools(storage: Storage, number: int) -> None:
+    got: list[int] = []
+
+    def look(id: int) -> None:
+        got.append(id)
+
+    model = ScriptedModel(ToolCall("look", f'{{"id": {number}}}'), "Found.")
+    memory = Memory(storage=storage)
+    await Agent(model=model, memory=memory, tools=[Tool(name="look", function=look)]).generate("Look.", thread="t")
+    assert got == [number]
+    rows = await memory.messages.list(thread="t")
+    assert [part.args for row in rows for part in row.tool_parts] == [{"id": number}]
+
+
 async def test_words_of_the_user(storage: Storage) -> None:
     memory = Memory(storage=storage)
     agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)

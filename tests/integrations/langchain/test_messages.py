@@ -29,7 +29,7 @@ from diarist.integrations.langchain.messages import (
 from diarist.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
-JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
+JSON = st.dictionaries(WORDS, st.integers(-(2**63), 2**64 - 1) | WORDS | st.lists(WORDS, max_size=2), max_size=2)
 FILE = st.builds(lambda data: {"type": "image", "mime_type": "image/png", "base64": data}, st.just("aGk="))
 TEXT = st.builds(lambda text: {"type": "text", "text": text}, WORDS)
 

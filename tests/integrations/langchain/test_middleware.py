@@ -272,21 +272,19 @@ def test_without_a_thread_id_a_thread_must_be_given() -> None:
         agent.invoke({"messages": "Hi"})
 
 
-@pytest.mark.parametrize("config", [None, {"configurable": {"thread_id": "trip"}}])
-async def test_without_a_checkpointer_the_whole_history_or_the_new_message_may_be_given(config: Any) -> None:
+async def test_without_a_checkpointer_the_whole_history_or_the_new_message_may_be_given() -> None:
     memory = memory_of()
     agent = bare(
-        lambda request: f"Answer {len(request.messages)}.",
-        ObservationalMemoryMiddleware(memory, thread="trip" if config is None else None),
+        lambda request: f"Answer {len(request.messages)}.", ObservationalMemoryMiddleware(memory, thread="trip")
     )
-    await agent.ainvoke({"messages": [{"role": "user", "content": "One"}]}, config)
+    await agent.ainvoke({"messages": [{"role": "user", "content": "One"}]})
     history: Sequence[Any] = [
         {"role": "user", "content": "One"},
         {"role": "assistant", "content": "Answer 1."},
         {"role": "user", "content": "Two"},
     ]
-    await agent.ainvoke({"messages": history}, config)
-    await asyncio.to_thread(agent.invoke, {"messages": [{"role": "user", "content": "Three"}]}, config)
+    await agent.ainvoke({"messages": history})
+    await asyncio.to_thread(agent.invoke, {"messages": [{"role": "user", "content": "Three"}]})
     assert await lines(memory) == [
         "user One",
         "assistant Answer 1.",

@@ -12,7 +12,7 @@ from diarist.integrations.openai_agents.messages import select, to_neutral, to_t
 from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
-JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
+JSON = st.dictionaries(WORDS, st.integers(-(2**63), 2**64 - 1) | WORDS | st.lists(WORDS, max_size=2), max_size=2)
 FILE = st.just({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"})
 TEXT = st.builds(lambda text: {"type": "input_text", "text": text}, WORDS)
 

@@ -33,7 +33,7 @@ from diarist.integrations.pydantic_ai.messages import select, to_neutral, to_the
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
-JSON = st.dictionaries(WORDS, st.integers() | WORDS | st.lists(WORDS, max_size=2), max_size=2)
+JSON = st.dictionaries(WORDS, st.integers(-(2**63), 2**64 - 1) | WORDS | st.lists(WORDS, max_size=2), max_size=2)
 FILES = st.sampled_from([ImageUrl("https://example.com/a.png"), BinaryContent(b"hi", media_type="audio/wav")])
 
 

@@ -12,7 +12,6 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
-from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command
@@ -34,9 +33,6 @@ Named: TypeAlias = str | Callable[[Runtime[Any]], str | None] | None
 
 _THREADS = 1000
 """Threads to keep a mark of, those with the latest turns."""
-
-_CHECKPOINTER = "__pregel_checkpointer"
-"""LangGraph's key of the checkpointer. Only with one do messages keep their ids from run to run."""
 
 _SERVER_STATE = ("previous_response_id", "conversation", "use_previous_response_id")
 
@@ -186,7 +182,7 @@ class ObservationalMemoryMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             lambda emit: self._memory.turn(
                 thread=thread, resource=resource, model=ours, fail_open=self._fail_open, on_event=emit
             ),
-            ids=get_config().get("configurable", {}).get(_CHECKPOINTER) is not None,
+            ids=thread_id is not None,  # with a checkpointer they last
             stored=self._stored.get(thread, Mark()),
             fail_open=self._fail_open,
             on_event=self._on_event,

@@ -8,7 +8,6 @@ from datetime import UTC
 from itertools import chain
 from typing import Any, cast
 
-import orjson
 from agents import TResponseInputItem
 
 from diarist.data_urls import url_of
@@ -27,6 +26,7 @@ from diarist.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    as_text,
 )
 from diarist.prompting import build_prompt
 
@@ -236,7 +236,7 @@ def _from_prompt(message: PromptMessage) -> list[TResponseInputItem]:
             case TextPart() if message.role == "assistant" and part.text:
                 out.append({"type": "message", "role": "assistant", "content": part.text})
             case ToolCallPart(provider_executed=False):
-                arguments = orjson.dumps(part.args).decode()
+                arguments = as_text(part.args)
                 call = {"type": "function_call", "call_id": part.call_id, "name": part.name, "arguments": arguments}
                 out.append(call)
             case ToolResultPart(provider_executed=True):  # the item itself is not stored: its result is told as text
