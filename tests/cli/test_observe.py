@@ -427,21 +427,20 @@ def test_an_interruption_keeps_what_was_finished(long_file: Path, serve: Any):
 def test_the_tokens_of_a_looping_answer_are_counted(tmp_path: Path) -> None:
     import asyncio
 
-    from diarist.cli.observation import MeteredModel, Work
+    from diarist.evals.metering import Meter, MeteredModel
     from diarist.memory.observational.roles.base import Observed
     from diarist.memory.observational.roles.observer import ModelObserver
     from diarist.messages import Message
     from diarist.testing import ScriptedModel
 
-    work = Work()
     loop = ["<diary>\nDate: 2026-03-02\n", *["- 🟡 09:00 User asked the same again\n"] * 400]
-    model = ScriptedModel(loop, loop)
+    model = MeteredModel(ScriptedModel(loop, loop), Meter(), listed=True)
 
     async def observe() -> Observed:
-        return await ModelObserver(MeteredModel(model, work)).observe([Message.user("hello")], earlier=[])
+        return await ModelObserver(model).observe([Message.user("hello")], earlier=[])
 
     observed = asyncio.run(observe())
     assert observed.text.startswith("Date: 2026-03-02\n- 🟡 09:00 User asked the same again\n- 🟢 the notes broke off")
-    assert work.calls == 2
-    assert work.usage.input_tokens > 500
-    assert 500 < work.usage.output_tokens < 5000
+    assert model.total.calls == 2
+    assert model.total.usage.input_tokens > 500
+    assert 500 < model.total.usage.output_tokens < 5000

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diarist.evals.datasets import dataset
+from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Dataset, Judged
 from diarist.evals.datasets.beam import order_of
 from diarist.evals.datasets.locomo import f1_of
@@ -52,7 +52,7 @@ def item_of(question: Question, judgement: dict[str, Any]) -> Judged:
 
 @pytest.fixture
 def longmemeval(tmp_path: Path) -> Dataset:
-    return dataset("longmemeval", samples.written(tmp_path / "longmemeval_s.json", samples.longmemeval()))
+    return DATASETS["longmemeval"](samples.written(tmp_path / "longmemeval_s.json", samples.longmemeval()))
 
 
 class TestLongMemEval:
@@ -95,7 +95,7 @@ class TestLongMemEval:
         del items[2]["haystack_dates"]
         path = samples.written(tmp_path / "data.json", items)
         with pytest.raises(InputError, match=r"item 3: the field 'haystack_dates' is missing"):
-            _ = dataset("longmemeval", path).histories
+            _ = DATASETS["longmemeval"](path).histories
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_day_that_does_not_exist_leaves_its_messages_undated(
 ) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps(data).replace(field, day))
-    assert dataset(name, path).histories[0].sessions[0].messages[0].created_at is None
+    assert DATASETS[name](path).histories[0].sessions[0].messages[0].created_at is None
 
 
 @pytest.mark.parametrize(
@@ -134,17 +134,17 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, name: str, change: dict
     sample: Any = {"longmemeval": samples.longmemeval, "locomo": samples.locomo, "halumem": samples.halumem}[name]()
     item = sample if isinstance(sample, dict) else sample[0]
     with pytest.raises(InputError, match=re.escape(says)):
-        _ = dataset(name, samples.written(tmp_path / "data.json", [item | change])).histories
+        _ = DATASETS[name](samples.written(tmp_path / "data.json", [item | change])).histories
 
 
 def test_a_missing_file_says_where_to_get_the_data(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="xiaowu0162/LongMemEval"):
-        dataset("longmemeval", tmp_path / "longmemeval_s.json")
+        DATASETS["longmemeval"](tmp_path / "longmemeval_s.json")
 
 
 @pytest.fixture
 def locomo(tmp_path: Path) -> Dataset:
-    return dataset("locomo", samples.written(tmp_path / "locomo10.json", samples.locomo()))
+    return DATASETS["locomo"](samples.written(tmp_path / "locomo10.json", samples.locomo()))
 
 
 class TestLoCoMo:
@@ -240,7 +240,7 @@ def test_stems(word: str, expected: str) -> None:
 class TestPersonaMem:
     @pytest.fixture
     def personamem(self, tmp_path: Path) -> Dataset:
-        return dataset("personamem", samples.personamem(tmp_path))
+        return DATASETS["personamem"](samples.personamem(tmp_path))
 
     def test_a_question_sees_what_precedes_it(self, personamem: Dataset) -> None:
         (history,) = personamem.histories
@@ -266,16 +266,16 @@ class TestPersonaMem:
         assert (await personamem.grade(asked(personamem, "q1"), response, None)).score == score
 
     def test_a_folder_and_a_missing_file(self, personamem: Dataset, tmp_path: Path) -> None:
-        assert dataset("personamem", tmp_path).histories[0].id == "c1"
+        assert DATASETS["personamem"](tmp_path).histories[0].id == "c1"
         (tmp_path / "shared_contexts_32k.jsonl").unlink()
         with pytest.raises(InputError, match=r"shared_contexts_32k\.jsonl, is not beside it"):
-            _ = dataset("personamem", tmp_path).histories
+            _ = DATASETS["personamem"](tmp_path).histories
 
 
 class TestHaluMem:
     @pytest.fixture
     def halumem(self, tmp_path: Path) -> Dataset:
-        return dataset("halumem", samples.written(tmp_path / "HaluMem-Medium.jsonl", samples.halumem()))
+        return DATASETS["halumem"](samples.written(tmp_path / "HaluMem-Medium.jsonl", samples.halumem()))
 
     def test_what_is_judged_and_when(self, halumem: Dataset) -> None:
         (history,) = halumem.histories
@@ -343,7 +343,7 @@ class TestHaluMem:
 class TestBEAM:
     @pytest.fixture
     def beam(self, tmp_path: Path) -> Dataset:
-        return dataset("beam", samples.beam(tmp_path))
+        return DATASETS["beam"](samples.beam(tmp_path))
 
     def test_batches_are_sessions(self, beam: Dataset) -> None:
         (history,) = beam.histories
@@ -361,7 +361,7 @@ class TestBEAM:
             {"conversation_id": "1", "chat": [batch["turns"] for batch in chat], "probing_questions": repr(questions)},
             {"conversation_id": "2", "chat": [{"plan-1": chat}], "probing_questions": repr(questions)},
         ]
-        other = dataset("beam", samples.written(tmp_path / "rows.json", rows))
+        other = DATASETS["beam"](samples.written(tmp_path / "rows.json", rows))
         expected = [session.messages[0].text for session in beam.histories[0].sessions]
         for history in other.histories:
             assert [session.messages[0].text for session in history.sessions] == expected

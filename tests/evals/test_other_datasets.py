@@ -138,6 +138,16 @@ def test_halumem_scores_its_parts_apart(tmp_path: Path) -> None:
     assert "are not judged yet" not in report
 
 
+def test_folders_are_compared_part_by_part(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "HaluMem-Medium.jsonl", samples.halumem())
+    for name in ("a", "b"):
+        evaluate("halumem", data, tmp_path / name)
+    assert CliRunner().invoke(app, ["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")]).exit_code == 0
+    report = (tmp_path / "a" / "report.md").read_text()
+    for part in ("extraction", "accuracy", "update", "answers"):
+        assert report.count(f"## {part}: Beside {tmp_path / 'b'}\n") == 1
+
+
 def test_beam_reports_the_order_of_events(tmp_path: Path) -> None:
     shown = evaluate("beam", samples.beam(tmp_path), tmp_path / "a", "--system", "full")
     assert shown[0] == "mean points of the rubric"

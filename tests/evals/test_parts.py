@@ -153,6 +153,7 @@ class TestMoney:
                 async for _ in model.stream(request):
                     pass
         assert (spent.calls, spent.usage.input_tokens, spent.cost) == (2, 20, pytest.approx(0.000022))
+        assert model.total == spent
         with pytest.raises(BudgetReached):
             await anext(aiter(model.stream(request)))
         assert meter.reached

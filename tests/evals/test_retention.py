@@ -242,8 +242,8 @@ async def test_a_stale_value_is_found() -> None:
 
 async def test_a_model_is_measured_like_the_extractive_observer() -> None:
     notes = iter(["Mira adopted a grey cat from Lund.", "Mira's brother Jonas lives in Oslo.", "Tom moved to Ystad."])
-    model = ScriptedModel(lambda request: f"Date: 2024-05-06\n* 🔴 (10:15) {next(notes)} [#3]")
-    report = await evaluate_retention(SMALL, observer=model, conversations=1, updates=False)
+    model = ScriptedModel(lambda request: f"Date: 2024-05-06\n* 🔴 (10:15) {next(notes, 'Nothing.')} [#3]")
+    report = await evaluate_retention(SMALL, observer=model, conversations=1)
     assert report.retention.calls == 3
     assert report.retention.usage.input_tokens > 0
     assert "scripted" in report.observer or report.observer in report.text()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diarist.exceptions import ConfigError, InputError
+from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.models import resolve
 from diarist.models.base import Model
 
@@ -26,6 +27,20 @@ def model_at(model: str, base_url: str | None, *, api_key_env: str | None) -> Mo
             "pass api_key= to diarist.models.resolve", "name the variable that holds it with --api-key-env"
         )
         raise ConfigError(text.replace("base_url=", "--base-url").replace("base_url", "--base-url")) from error
+
+
+def observer_at(model: str, base_url: str | None, *, api_key_env: str | None, option: str) -> Model | str:
+    """Return the model of Observer and Reflector, or ``"extractive"``. Raises ConfigError, InputError.
+
+    ``option``: the option that names the model, for errors.
+    """
+    if model != EXTRACTIVE:
+        return model_at(model, base_url, api_key_env=api_key_env)
+    if base_url or api_key_env:
+        raise ConfigError(
+            f"--base-url and --api-key-env have no effect without a model; add {option}, for example openai/gpt-5-mini"
+        )
+    return EXTRACTIVE
 
 
 def object_at(place: str, what: str) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from diarist.chunks import Chunk, DataChunk, ModelFinish, TextDelta, Usage
+from diarist.chunks import DataChunk
 from diarist.cli.databases import storage_at
 from diarist.cli.inputs import thread_of
-from diarist.cli.objects import model_at
+from diarist.cli.objects import observer_at
 from diarist.counting import count_parts
+from diarist.evals.metering import Meter, MeteredModel, Tally
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.conversations import Conversation
 from diarist.memory.memory import Memory
@@ -19,55 +20,9 @@ from diarist.memory.observational.config import ObservationalMemoryConfig, Obser
 from diarist.memory.observational.events import OBSERVATION_END
 from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Message
-from diarist.models import cost
-from diarist.models.base import Model, ModelRequest, open_stream
+from diarist.models.base import Model
 from diarist.storage import InMemoryStorage, ObservationLog
 from diarist.tokens import default_counter
-
-
-@dataclass(slots=True)
-class Work:
-    """Work done by one role so far.
-
-    Attributes:
-        calls: Number of model calls; without a model, number of batches.
-        finished: Number of calls or batches with a result in the diary.
-    """
-
-    calls: int = 0
-    finished: int = 0
-    usage: Usage = field(default_factory=Usage)
-
-
-class MeteredModel(Model):
-    """A model that counts its calls and tokens in ``work``, including failed calls."""
-
-    def __init__(self, model: Model, work: Work) -> None:
-        self.provider = model.provider
-        self.name = model.name
-        self.cache_breakpoints = model.cache_breakpoints
-        self._model = model
-        self._work = work
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        self._work.calls += 1
-        said, finished = "", False
-        try:
-            async with open_stream(self._model, request) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, ModelFinish):
-                        self._work.usage += chunk.payload.usage
-                        finished = True
-                    elif isinstance(chunk, TextDelta):
-                        said += chunk.payload.text
-                    yield chunk
-        finally:
-            if said and not finished:  # the stream was cut off, so the provider reported no usage
-                count = default_counter().count
-                self._work.usage += Usage(input_tokens=count(request.text), output_tokens=count(said))
-
-    async def close(self) -> None:
-        await self._model.close()
 
 
 class Observing:
@@ -78,7 +33,8 @@ class Observing:
         messages: Messages to observe, up to ``limit_tokens``; without system messages, and without calls at the end
             that still wait for results.
         message_tokens: Tokens of these messages.
-        observer, reflector: Work done so far; also valid after a failure.
+        observer, reflector: Model calls so far, or without a model batches; also valid after a failure.
+        finished: Number of calls of the Observer, or batches, with notes in the diary.
         stored: True once the messages are saved.
         new_messages: Number of messages that the database did not have yet. This and the following attributes are set
             by ``run``.
@@ -118,21 +74,17 @@ class Observing:
         self.messages, self.message_tokens = _take(conversation, limit_tokens)
         self.model = model
         self.thread = thread_of(path, conversation, "" if storage is None else thread)
-        self.observer = Work()
-        self.reflector = Work()
+        self.observer, self.reflector = Tally(), Tally()
+        self.finished = 0
         self.stored = False
-        self._has_price = base_url is None
-        roles: tuple[Model | str, Model | str] = (EXTRACTIVE, EXTRACTIVE)
-        if model != EXTRACTIVE:
-            called = model_at(model, base_url=base_url, api_key_env=api_key_env)
-            roles = MeteredModel(called, self.observer), MeteredModel(called, self.reflector)
-        elif base_url or api_key_env:
-            raise ConfigError(
-                "--base-url and --api-key-env have no effect without a model; "
-                "add --model, for example openai/gpt-5-mini"
-            )
         if thread is not None and storage is None:
             raise ConfigError("--thread has no effect without --storage; add --storage DATABASE")
+        called = observer_at(model, base_url, api_key_env=api_key_env, option="--model")
+        roles: list[Model | str] = [called, called]
+        if isinstance(called, Model):
+            metered = [MeteredModel(called, Meter(), listed=base_url is None) for _ in roles]
+            self.observer, self.reflector = (each.total for each in metered)
+            roles = [*metered]
         reflection = ReflectionConfig(model=roles[1])
         if observation_tokens is not None:
             reflection = replace(reflection, observation_tokens=observation_tokens)
@@ -162,9 +114,10 @@ class Observing:
 
         def count(event: DataChunk) -> None:
             if event.type == OBSERVATION_END:
-                work = self.reflector if event.data["operationType"] == "reflection" else self.observer
-                work.finished += 1
-                work.calls += self.model == EXTRACTIVE
+                reflects = event.data["operationType"] == "reflection"
+                self.finished += not reflects
+                if self.model == EXTRACTIVE:
+                    (self.reflector if reflects else self.observer).calls += 1
 
         started = time.monotonic()
         async with Memory(storage=self._storage, observational_memory=self._config) as memory:
@@ -172,11 +125,8 @@ class Observing:
             self.stored = True
             await memory.diary.observe(thread=self.thread, on_progress=on_progress, on_event=count)
             self.log = await memory.diary.get(thread=self.thread)
-        self.cost = None
-        if self.model == EXTRACTIVE:
-            self.cost = 0.0
-        elif self._has_price:
-            self.cost = cost(self.model, self.observer.usage + self.reflector.usage)
+        costs = self.observer.cost, self.reflector.cost
+        self.cost = None if costs[0] is None or costs[1] is None else costs[0] + costs[1]
         self.seconds = time.monotonic() - started
 
 

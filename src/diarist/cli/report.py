@@ -10,7 +10,8 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from diarist.cli.observation import Observing, Work
+from diarist.cli.observation import Observing
+from diarist.evals.metering import Tally
 from diarist.memory.observational.roles.role_models import EXTRACTIVE
 from diarist.messages import Json
 
@@ -164,7 +165,7 @@ class Reporter:
             self._console.print("Nothing is stored; use --storage DATABASE to store finished work.")
         elif observing.stored:
             messages = _count(len(observing.messages), "message", "messages")
-            calls = _count(observing.observer.finished, "finished call", "finished calls")
+            calls = _count(observing.finished, "finished call", "finished calls")
             self._console.print(
                 f"Stored: {messages} and the notes of {calls}, in {_place(observing)}. "
                 "Run the same command again to continue from there."
@@ -195,7 +196,7 @@ def _tool_calls(observing: Observing) -> int:
     return sum(len(message.tool_parts) for message in observing.messages)
 
 
-def _work_text(model: str, work: Work) -> str:
+def _work_text(model: str, work: Tally) -> str:
     if not work.calls:
         return "not needed"
     if model == EXTRACTIVE:

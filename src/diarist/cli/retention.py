@@ -47,18 +47,11 @@ def retention(
     """
     import asyncio
 
-    from diarist.cli.objects import model_at
+    from diarist.cli.objects import observer_at
     from diarist.evals.keyless import evaluate_retention
-    from diarist.exceptions import ConfigError
-    from diarist.memory.observational.roles.role_models import EXTRACTIVE
 
     with exit_status():
-        if observer == EXTRACTIVE and (base_url or api_key_env):
-            raise ConfigError(
-                "--base-url and --api-key-env have no effect without a model; "
-                "add --observer, for example openai/gpt-5-mini"
-            )
-        model = EXTRACTIVE if observer == EXTRACTIVE else model_at(observer, base_url=base_url, api_key_env=api_key_env)
+        model = observer_at(observer, base_url, api_key_env=api_key_env, option="--observer")
         report = asyncio.run(
             evaluate_retention(
                 data,
@@ -66,7 +59,7 @@ def retention(
                 conversations=conversations,
                 batch_tokens=batch_tokens,
                 window_tokens=window_tokens,
-                progress=None if observer == EXTRACTIVE else _tell,
+                progress=None if isinstance(model, str) else _tell,
             )
         )
         typer.echo(report.json() if json else report.text())

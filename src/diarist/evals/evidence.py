@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -12,14 +12,20 @@ from pathlib import Path
 
 from diarist.evals.anchors import find_anchors
 from diarist.evals.datasets.beam import BEAM, flat
+from diarist.evals.datasets.locomo import LoCoMo
 from diarist.evals.items import History
 from diarist.exceptions import InputError
 from diarist.memory.conversations import read_conversations
-from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of, load
+from diarist.memory.conversations.loading import elements_of, fields_of, load
 from diarist.messages import Json, Message, TextPart, ToolPart
 
-LOCOMO_KINDS = {4: "one fact", 1: "several facts", 2: "when", 3: "conclusions"}
-"""Names of LoCoMo's categories. Category 5 asks for things that were never said, so it has no evidence to keep."""
+LOCOMO_KINDS = {
+    "single-hop": "one fact",
+    "multi-hop": "several facts",
+    "temporal": "when",
+    "open-domain": "conclusions",
+}
+"""LoCoMo's categories in words. Adversarial questions ask for things that were never said, without evidence to keep."""
 
 BEAM_KINDS = {
     "information_extraction": "facts",
@@ -80,7 +86,6 @@ class Question:
 class Conversation:
     """Messages in their order, and questions about them; none if the file has no questions."""
 
-    name: str
     messages: list[Message]
     questions: list[Question] = field(default_factory=list[Question])
 
@@ -96,17 +101,15 @@ def read_evidence(path: Path) -> list[Conversation]:
     """
     if _is_beam(path):
         return [_beam(history) for history in BEAM(path).histories]
-    found = read_conversations(path)
-    values = [item.value for item in load(path).items] if found[0].format in ("locomo", "tau-bench") else []
-    made: list[Conversation] = []
-    for chat in found:
-        questions: list[Question] = []
-        if chat.format == "locomo":
-            questions = list(_locomo(elements_of(_get(values[chat.number - 1], "qa")), chat.messages))
-        elif chat.format == "tau-bench":
-            questions = list(_tau_bench(values[chat.number - 1], chat.messages))
-        made.append(Conversation(name=chat.title, messages=chat.messages, questions=questions))
-    return made
+    chats = read_conversations(path)
+    match chats[0].format:
+        case "locomo":
+            return [_locomo(history) for history in LoCoMo(path).histories]
+        case "tau-bench":
+            runs = load(path).items
+            return [_tau_bench(runs[chat.number - 1].value, chat.messages) for chat in chats]
+        case _:
+            return [Conversation(messages=chat.messages) for chat in chats]
 
 
 def stems(text: str) -> list[str]:
@@ -145,24 +148,30 @@ def dates_between(text: str, low: date, high: date) -> bool:
     return False
 
 
-def _locomo(qa: Sequence[Json], messages: Sequence[Message]) -> Iterator[Question]:
+def _messages(history: History) -> list[Message]:
+    return [message for session in history.sessions for message in session.messages]
+
+
+def _locomo(history: History) -> Conversation:
+    messages = _messages(history)
     by_turn = {str(message.metadata.get("dia_id")): message for message in messages}
-    for item in qa:
-        value = fields_of(item)
-        kind = LOCOMO_KINDS.get(int(str(value.get("category") or 0)))
-        ids = re.findall(r"D\d+:\d+", " ".join(map(str, elements_of(value.get("evidence")))))
+    made: list[Question] = []
+    for question in history.questions:
+        kind = LOCOMO_KINDS.get(question.type)
+        ids = re.findall(r"D\d+:\d+", " ".join(question.evidence))
         turns = [by_turn[id] for id in dict.fromkeys(ids) if id in by_turn]
-        if kind is None or not turns or "answer" not in value:
+        if kind is None or not turns:
             continue
-        between = _answer_dates(str(value["answer"])) if kind == "when" else None
+        between = _answer_dates(question.answer) if kind == "when" else None
         if between:
-            asked = stems(str(value.get("question")))
+            asked = stems(question.text)
             pieces = [(_time_words(turn) or _common(asked, turn), (turn.id,)) for turn in turns]
             pieces = [(forms, ids) for forms, ids in pieces if forms]
         else:
-            pieces = _words(stems(str(value["answer"])), turns)
+            pieces = _words(stems(question.answer), turns)
         if pieces:
-            yield Question(kind=kind, pieces=tuple(pieces), between=between)
+            made.append(Question(kind=kind, pieces=tuple(pieces), between=between))
+    return Conversation(messages=messages, questions=made)
 
 
 def _is_beam(path: Path) -> bool:
@@ -173,13 +182,13 @@ def _is_beam(path: Path) -> bool:
 
 def _beam(history: History) -> Conversation:
     """Return a chat. Orders and summaries retell many messages, so each item of their rubric is a question."""
-    messages = [message for session in history.sessions for message in session.messages]
+    messages = _messages(history)
     by_id = {str(message.metadata["chat_id"]): message for message in messages}
     made: list[Question] = []
     for question in history.questions:
         kind, sources = BEAM_KINDS.get(question.type), question.data.get("source_chat_ids")
         if kind == "updates":
-            sources = _get(sources, "updated_info")
+            sources = fields_of(sources).get("updated_info")
         turns = [by_id[id] for id in dict.fromkeys(map(str, flat(sources))) if id in by_id]
         if kind is None or not turns:
             continue
@@ -190,7 +199,7 @@ def _beam(history: History) -> Conversation:
         for answer in answers:
             if pieces := _words(stems(answer), turns):
                 made.append(Question(kind=kind, pieces=tuple(pieces)))
-    return Conversation(name=history.id, messages=messages, questions=made)
+    return Conversation(messages=messages, questions=made)
 
 
 def _words(words: Sequence[str], turns: Sequence[Message]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -240,29 +249,15 @@ def _answer_dates(answer: str) -> tuple[date, date] | None:
     return known, known
 
 
-def _tau_bench(run: Json, messages: Sequence[Message]) -> Iterator[Question]:
-    """One question for each expected call: are its arguments kept, as far as the conversation has them?"""
+def _tau_bench(run: Json, messages: list[Message]) -> Conversation:
+    """Return a run. Each expected call is a question: are its arguments kept, as far as the conversation has them?"""
     said = {message.id: full_text(message).lower() for message in messages if message.role != "system"}
-    for action in elements_of(_get(run, "info", "task", "actions")):
-        values = {leaf for leaf in _leaves(_get(action, "kwargs")) if len(leaf) >= 4}
+    task = fields_of(fields_of(fields_of(run).get("info")).get("task"))
+    made: list[Question] = []
+    for action in elements_of(task.get("actions")):
+        leaves = flat(fields_of(action).get("kwargs"))
+        values = {leaf.lower() for leaf in leaves if isinstance(leaf, str) and len(leaf) >= 4}
         places = {value: tuple(id for id, text in said.items() if value in text) for value in sorted(values)}
-        pieces = [((value,), ids) for value, ids in places.items() if ids]
-        if pieces:
-            yield Question(kind="arguments of calls", pieces=tuple(pieces))
-
-
-def _get(value: Json, *keys: str) -> Json:
-    for key in keys:
-        value = fields_of(value).get(key)
-    return value
-
-
-def _leaves(value: Json) -> Iterator[str]:
-    if (fields := as_object(value)) is not None:
-        for each in fields.values():
-            yield from _leaves(each)
-    elif (items := as_list(value)) is not None:
-        for each in items:
-            yield from _leaves(each)
-    elif isinstance(value, str):
-        yield value.lower()
+        if pieces := tuple(((value,), ids) for value, ids in places.items() if ids):
+            made.append(Question(kind="arguments of calls", pieces=pieces))
+    return Conversation(messages=messages, questions=made)

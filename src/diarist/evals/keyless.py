@@ -26,13 +26,13 @@ class Report:
     """The measured figures.
 
     Attributes:
-        updates: The correction cases; None if they were left out.
+        updates: The correction cases.
         observer: The Observer's model.
     """
 
     observer: str
     retention: Retention
-    updates: Updates | None = None
+    updates: Updates
 
     def text(self) -> str:
         """Return tables for a terminal."""
@@ -96,7 +96,7 @@ class Report:
             "output_tokens": found.usage.output_tokens,
             "cached_tokens": found.usage.cached_tokens,
             "seconds": round(found.seconds, 3),
-            "updates": None if self.updates is None else {"cases": self.updates.cases, "stale": self.updates.stale},
+            "updates": {"cases": self.updates.cases, "stale": self.updates.stale},
         }
         return json.dumps(values, ensure_ascii=False, indent=2)
 
@@ -114,11 +114,10 @@ class Report:
             lines.append(
                 f"Attribution: {100 * right / found.credited:.1f} % of {found.credited:,} lines name the right speaker."
             )
-        if self.updates:
-            fresh = self.updates.cases - len(self.updates.stale)
-            lines.append(
-                f"Update: in a built-in test of {self.updates.cases} corrections, the newest value stands in {fresh}."
-            )
+        fresh = self.updates.cases - len(self.updates.stale)
+        lines.append(
+            f"Update: in a built-in test of {self.updates.cases} corrections, the newest value stands in {fresh}."
+        )
         used, size = found.usage, max(1, found.tokens)
         lines.append(
             f"Cost: {used.total_tokens / size:.2f} tokens of the Observer for each token that was read, "
@@ -136,11 +135,9 @@ async def evaluate_retention(
     conversations: int | None = None,
     batch_tokens: int = 6_000,
     window_tokens: int = 0,
-    language: str | None = None,
-    updates: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Measure an Observer on a file of conversations.
+    """Measure an Observer on a file of conversations, and on twenty small ones in which a value is corrected.
 
     Args:
         path: A file of a format that ``diarist observe`` reads, or BEAM: its folder of chats, a chat's folder, or the
@@ -149,8 +146,6 @@ async def evaluate_retention(
         observer: Its model; ``"extractive"`` needs none.
         conversations: Read only so many from the start of the file. Default: all.
         batch_tokens, window_tokens, progress: As for ``measure``.
-        language: Language of the notes of a model. Default: that of the messages.
-        updates: Also measure whether the newest value stands, on twenty small conversations.
 
     Raises:
         InputError: The file is not a conversation in a known format, or has no messages.
@@ -161,7 +156,7 @@ async def evaluate_retention(
     if not found:
         raise InputError(f"{path}: no conversation to measure")
     config = ObservationalMemoryConfig(
-        observation=ObservationConfig(model=observer), reflection=ReflectionConfig(model=EXTRACTIVE), language=language
+        observation=ObservationConfig(model=observer), reflection=ReflectionConfig(model=EXTRACTIVE)
     )
     models = RoleModels(config, default_counter())
     try:
@@ -171,7 +166,7 @@ async def evaluate_retention(
         )
         if retention.failed and not retention.calls:
             raise RoleError(f"no batch has notes; the first error: {retention.failed[0]}")
-        corrected = await measure_updates(role, progress=progress) if updates else None
+        corrected = await measure_updates(role, progress=progress)
     finally:
         await models.close()
     name = observer if isinstance(observer, str) else f"{observer.provider}/{observer.name}"

@@ -21,7 +21,7 @@ class BudgetReached(DiaristError):
 
 @dataclass(slots=True)
 class Tally:
-    """Model calls of one piece of work.
+    """Model calls of one piece of work, or of one model.
 
     Attributes:
         cost: US dollars; None if a call's price is unknown.
@@ -98,17 +98,14 @@ class Meter:
             self.reached = True
             raise BudgetReached(f"${self.spent:.4f} of the budget of ${self.budget:g} are spent")
 
-    def add(self, usage: Usage, price: float | None) -> None:
-        """Count a call."""
-        self.spent += price or 0.0
-        if (mine := _current.get()) is not None:
-            mine.add(usage, price)
-
 
 class MeteredModel(Model):
-    """A model that counts its calls in a meter and in the current ``tally``, and makes none beyond the budget.
+    """A model that counts its calls in ``total`` and in the current ``tally``, and makes none beyond the budget.
 
-    Calls that are running when the budget is reached still finish.
+    Failed calls count, too. Calls that are running when the budget is reached still finish.
+
+    Args:
+        listed: False if list prices do not apply, since the model is at an address of the user's own.
     """
 
     def __init__(self, model: Model, meter: Meter, *, listed: bool) -> None:
@@ -117,6 +114,7 @@ class MeteredModel(Model):
         self.cache_breakpoints = model.cache_breakpoints
         self.default_retries = model.default_retries
         self._model, self._meter, self._listed = model, meter, listed
+        self.total = Tally()
 
     @property
     def price_known(self) -> bool:
@@ -125,8 +123,9 @@ class MeteredModel(Model):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         self._meter.check()
-        if (mine := _current.get()) is not None:
-            mine.calls += 1
+        tallies = [self.total] if (mine := _current.get()) is None else [self.total, mine]
+        for each in tallies:
+            each.calls += 1
         said, usage = "", None
         try:
             async with open_stream(self._model, request) as chunks:
@@ -144,7 +143,9 @@ class MeteredModel(Model):
                 price = self._meter.price(self.id, usage, listed=self._listed)
                 if price is None:
                     self._meter.unpriced.add(self.id)
-                self._meter.add(usage, price)
+                self._meter.spent += price or 0.0
+                for each in tallies:
+                    each.add(usage, price)
 
     async def close(self) -> None:
         await self._model.close()

@@ -15,8 +15,7 @@ from uuid import uuid4
 import orjson
 
 from diarist.agent import Agent
-from diarist.evals.datasets import dataset as dataset_of
-from diarist.evals.datasets.base import Dataset
+from diarist.evals.datasets import DATASETS
 from diarist.evals.items import Context, History, Question, spread
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
@@ -66,9 +65,7 @@ class Evaluation:
 
     def __init__(self, settings: Settings, *, resolve: Resolve, make_system: MakeSystem, progress: Progress) -> None:
         self._settings, self._make_system, self._progress = settings, make_system, progress
-        self._dataset: Dataset = dataset_of(
-            settings.dataset, settings.data, reading=settings.reading, prompts=settings.prompts
-        )
+        self._dataset = DATASETS[settings.dataset](settings.data, reading=settings.reading, prompts=settings.prompts)
         every = self._dataset.histories
         self._histories = [every[index] for index in spread(len(every), settings.items)]
         _check_unique("histories", [history.id for history in every])

@@ -12,7 +12,7 @@ import orjson
 from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.plots import average_plot, cost_plot
 from diarist.evals.records import file_name, write_text
-from diarist.evals.results import Comparison, Cost, Metric, Results, compare_folders
+from diarist.evals.results import Cost, Metric, Results
 
 _CONTEXT_SHOWN = 2_000
 """Characters of a context on the page; the whole context is a file beside it."""
@@ -60,17 +60,11 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
         for metric in results.metrics(part):
             yield _average_section(results, metric, part)
     yield from _summary_sections(results)
-    for part in results.parts:
-        metric = results.metrics(part)[-1]
-        found = results.comparisons(metric, part)
-        if found:
-            yield _comparison_section(found, part, "Paired comparisons")
+    yield from _comparison_sections(results, "Paired comparisons", None)
     for other in others:
-        found = compare_folders(results, other)
-        if found:
-            yield _comparison_section(found, "", f"Beside {other.folder}")
-        else:
-            yield Section(f"Beside {other.folder}", "The two runs have no judged question in common.")
+        title = f"Beside {other.folder}"
+        sections = [*_comparison_sections(results, title, other)]
+        yield from sections or [Section(title, "The two runs have no judged question in common.")]
     yield _cost_section(results)
     failures = [
         (system, str(run), str(item.question["question"]), item.error)
@@ -152,27 +146,44 @@ def _figure_text(figure: Figure) -> str:
     return _percent(figure.value) if figure.share else f"{figure.value:,.4g}"
 
 
-def _comparison_section(found: Sequence[Comparison], part: str, title: str) -> Section:
-    rows = [
-        (
-            one.first,
-            one.second,
-            f"{one.questions:,}",
-            f"{100 * one.difference.mean:+.1f}",
-            f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
-            f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
-            f"{one.test.p:.4f}" if one.test else "",
-        )
-        for one in found
-    ]
-    return Section(
-        f"{_of(part)}{title}",
-        f"By {' and '.join(dict.fromkeys(one.metric for one in found))}, on the same questions. The difference is in "
-        "points, with a paired bootstrap interval (95 %). p is McNemar's exact test, two-sided, for right and wrong "
-        f"answers; it is not corrected for the number of comparisons ({len(found)}).",
-        head=("First", "Second", "Questions", "Difference", "95 % interval", "Right only in first / second", "p"),
-        rows=rows,
-    )
+def _comparison_sections(results: Results, title: str, beside: Results | None) -> Iterable[Section]:
+    for part in results.parts:
+        metrics = results.metrics(part)
+        if beside is not None:
+            names = {metric.name for metric in beside.metrics(part)}
+            metrics = [metric for metric in metrics if metric.name in names]
+        if not metrics:
+            continue
+        metric = metrics[-1]
+        rows = [
+            (
+                one.first,
+                one.second,
+                f"{one.questions:,}",
+                f"{100 * one.difference.mean:+.1f}",
+                f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
+                f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
+                f"{one.test.p:.4f}" if one.test else "",
+            )
+            for one in results.comparisons(metric, part, beside)
+        ]
+        if rows:
+            yield Section(
+                f"{_of(part)}{title}",
+                f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap "
+                "interval (95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
+                f"{len(rows)} comparisons, not corrected.",
+                head=(
+                    "First",
+                    "Second",
+                    "Questions",
+                    "Difference",
+                    "95 % interval",
+                    "Right only in first / second",
+                    "p",
+                ),
+                rows=rows,
+            )
 
 
 def _cost_section(results: Results) -> Section:

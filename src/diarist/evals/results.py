@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
-from diarist.evals.datasets import dataset_class
+from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.records import Record, Records, read_record
 from diarist.evals.statistics import (
@@ -76,7 +76,6 @@ class Cost:
 class Comparison:
     """A paired comparison of two lists of items with the same questions."""
 
-    metric: str
     first: str
     second: str
     questions: int
@@ -105,7 +104,7 @@ class Results:
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
         self._ingest = Records(folder / "ingest.jsonl", "system", "run", "history", "session")
         self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
-        self._dataset = dataset_class(str(self.run["settings"]["dataset"]))
+        self._dataset = DATASETS[self.run["settings"]["dataset"]]
 
     @property
     def systems(self) -> list[str]:
@@ -202,48 +201,41 @@ class Results:
         sizes = [one["context_tokens"] for one in self._answers if one["system"] == system and "context_tokens" in one]
         return (fmean(sizes), median(sizes)) if sizes else None
 
-    def comparisons(self, metric: Metric, part: str = "") -> list[Comparison]:
-        """Compare each two systems, run by run, and each two runs of a system."""
+    def comparisons(self, metric: Metric, part: str = "", beside: Results | None = None) -> list[Comparison]:
+        """Compare each two systems, run by run, and each two runs of a system, on the questions that both have.
+
+        ``beside``: compare with the systems of another folder instead, run by run.
+        """
+        mine = self._scores(metric, part)
+        if beside is None:
+            pairs = [pair for pair in combinations(mine, 2) if pair[0][0] == pair[1][0] or pair[0][1] == pair[1][1]]
+            places = "", ""
+        else:
+            pairs = [(one, other) for one in mine for other in beside._scores(metric, part) if one[1] == other[1]]
+            places = f"{self.folder}: ", f"{beside.folder}: "
         found: list[Comparison] = []
-        for first, second in combinations(self.systems, 2):
-            for run in sorted(set(self.runs(first)) & set(self.runs(second))):
-                found.append(_compare(self, first, run, self, second, run, metric, part))
-        for system in self.systems:
-            for one, other in combinations(self.runs(system), 2):
-                found.append(_compare(self, system, one, self, system, other, metric, part))
-        return [comparison for comparison in found if comparison.questions]
+        for (system, run, scores), (other_system, other_run, other_scores) in pairs:
+            shared = [id for id in scores if id in other_scores]
+            first, second = [scores[id] for id in shared], [other_scores[id] for id in shared]
+            if shared:
+                found.append(
+                    Comparison(
+                        f"{places[0]}{system}, run {run}",
+                        f"{places[1]}{other_system}, run {other_run}",
+                        len(shared),
+                        mcnemar([v == 1 for v in first], [v == 1 for v in second]) if metric.binary else None,
+                        difference(first, second),
+                    )
+                )
+        return found
 
-
-def compare_folders(first: Results, second: Results) -> list[Comparison]:
-    """Compare the systems of two folders, run by run, on the questions and by the last metric that both have."""
-    found: list[Comparison] = []
-    for part in first.parts:
-        names = {metric.name for metric in second.metrics(part)}
-        for metric in [metric for metric in first.metrics(part) if metric.name in names][-1:]:
-            for one in first.systems:
-                for other in second.systems:
-                    for run in sorted(set(first.runs(one)) & set(second.runs(other))):
-                        found.append(_compare(first, one, run, second, other, run, metric, part))
-    return [comparison for comparison in found if comparison.questions]
-
-
-def _compare(
-    left: Results, one: str, run: int, right: Results, other: str, other_run: int, metric: Metric, part: str
-) -> Comparison:
-    mine = {str(item.question["question"]): metric.value(item) for item in left.items(one, run, part)}
-    theirs = {str(item.question["question"]): metric.value(item) for item in right.items(other, other_run, part)}
-    shared = [id for id in mine if id in theirs]
-    first, second = [mine[id] for id in shared], [theirs[id] for id in shared]
-    test = mcnemar([v == 1 for v in first], [v == 1 for v in second]) if metric.binary else None
-    away = left is not right
-    return Comparison(
-        metric.name,
-        f"{f'{left.folder}: ' if away else ''}{one}, run {run}",
-        f"{f'{right.folder}: ' if away else ''}{other}, run {other_run}",
-        len(shared),
-        test,
-        difference(first, second),
-    )
+    def _scores(self, metric: Metric, part: str) -> list[tuple[str, int, dict[str, float]]]:
+        """Return system, run, and the value of each question."""
+        return [
+            (system, run, {item.question["question"]: metric.value(item) for item in self.items(system, run, part)})
+            for system in self.systems
+            for run in self.runs(system)
+        ]
 
 
 def _average(name: str, values: Sequence[float], metric: Metric, runs: Sequence[float]) -> Average:

@@ -96,7 +96,6 @@ async def measure(
     *,
     batch_tokens: int = 6_000,
     window_tokens: int = 0,
-    counter: TokenCounter | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Retention:
     """Return what the notes of ``observer`` keep, beside baselines of the same size.
@@ -107,13 +106,12 @@ async def measure(
     Args:
         window_tokens: The newest messages of each conversation, up to this size, stay raw beside the notes; the
             baselines get the same room.
-        counter: o200k_base by default.
         progress: Called with a line of text when a batch begins.
 
     Raises:
         ModelError: No further batch would have notes: the key is wrong, or the provider refuses or cannot be reached.
     """
-    counter = counter or default_counter()
+    counter = default_counter()
     result = Retention(kept={name: Kept() for name in ("notes", *WHOLE, *BY_BATCH)})
     for conversation in conversations:
         messages = [message for message in conversation.messages if message.role != "system"]

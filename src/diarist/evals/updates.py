@@ -13,7 +13,7 @@ from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole,
 from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.messages import Message
 from diarist.storage.records import Observation
-from diarist.tokens import TokenCounter, default_counter
+from diarist.tokens import default_counter
 
 CASES: tuple[tuple[str, str, str, str], ...] = (
     ("I live in Turku.", "We moved last week, so I live in Bergen now.", "Turku", "Bergen"),
@@ -59,7 +59,6 @@ async def measure_updates(
     observer: ObserverRole,
     reflector: ReflectorRole | None = None,
     *,
-    counter: TokenCounter | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Updates:
     """Observe each case in two batches, a week apart, and look for the values in the diary.
@@ -68,13 +67,12 @@ async def measure_updates(
 
     Args:
         reflector: Condenses the diary to three quarters before it is looked at. Default: nothing condenses it.
-        counter: o200k_base by default.
         progress: Called with a line of text when a case begins.
 
     Raises:
         ModelError: As for ``measure``.
     """
-    counter = counter or default_counter()
+    counter = default_counter()
     result = Updates(cases=len(CASES))
     for number, (first, second, old, new) in enumerate(CASES):
         if progress:

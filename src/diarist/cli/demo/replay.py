@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from os.path import commonprefix
@@ -108,42 +108,33 @@ class TurnReport:
         return sum(call.repeated for call in self.calls) / sent if sent else 0.0
 
 
-class Replay:
-    """The demo's agent. ``play`` yields a report per turn; ``memory`` can be inspected later."""
-
-    def __init__(self, settings: Settings, turns: Sequence[ScriptedTurn]) -> None:
-        self.memory = make_memory(settings)
-        self._turns = turns
-        self._meter = Meter(self.memory.counter)
-        self._clock = _Dates(self.memory if settings.model is None else None)
-        self._agent = Agent(
-            name="assistant",
-            instructions=INSTRUCTIONS,
-            model=settings.model or ScriptedModel(*scripted_replies(turns)),
-            tools=recorded_tools(turns),
-            memory=self.memory,
-            input_processors=[self._meter],
-            output_processors=[self._clock],
-            max_steps=12,
-        )
-
-    async def close(self) -> None:
-        """Close the model's connections and the database."""
-        await self._agent.close()
-
-    async def play(self, before: Sequence[Message]) -> AsyncIterator[TurnReport]:
-        """Play all turns. ``before`` has the messages that are already in the thread."""
-        counter, storage = self.memory.counter, self.memory.storage
-        tokens = count_tokens(before, counter) + counter.count(INSTRUCTIONS)
-        seen = 0
-        while page := await storage.list_events(f"thread:{THREAD}", after=seen):
-            seen = page[-1].seq
-        for turn in self._turns:
-            self._clock.now = turn.day
+async def replay(
+    memory: Memory, settings: Settings, turns: Sequence[ScriptedTurn], before: Sequence[Message]
+) -> AsyncGenerator[TurnReport]:
+    """Play the turns, and yield a report of each. ``before`` has the messages that are already in the thread."""
+    counter, storage = memory.counter, memory.storage
+    meter, dates = Meter(counter), _Dates(memory if settings.model is None else None)
+    tokens = count_tokens(before, counter) + counter.count(INSTRUCTIONS)
+    seen = 0
+    while page := await storage.list_events(f"thread:{THREAD}", after=seen):
+        seen = page[-1].seq
+    agent = Agent(
+        name="assistant",
+        instructions=INSTRUCTIONS,
+        model=settings.model or ScriptedModel(*scripted_replies(turns)),
+        tools=recorded_tools(turns),
+        memory=memory,
+        input_processors=[meter],
+        output_processors=[dates],
+        max_steps=12,
+    )
+    async with agent:
+        for turn in turns:
+            dates.now = turn.day
             asked = Message(id=turn.asked.id, role="user", parts=turn.asked.parts, created_at=turn.day)
-            first = len(self._meter.calls)
-            result = await self._agent.generate(asked, thread=THREAD, resource=RESOURCE)
-            await self.memory.settled()  # a user would pause before the next message
+            first = len(meter.calls)
+            result = await agent.generate(asked, thread=THREAD, resource=RESOURCE)
+            await memory.settled()  # a user would pause before the next message
             tokens += count_tokens([asked, *result.messages[:-1]], counter)
             events: list[Event] = []
             while page := await storage.list_events(f"thread:{THREAD}", after=seen):
@@ -154,7 +145,7 @@ class Replay:
                 asked=asked.text,
                 answer=result.text,
                 raw=tokens,
-                calls=self._meter.calls[first:],
+                calls=meter.calls[first:],
                 events=events,
             )
             tokens += count_tokens(result.messages[-1:], counter)

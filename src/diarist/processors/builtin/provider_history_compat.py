@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, cast
 
@@ -63,7 +63,6 @@ class CompatRule:
     error_patterns: Sequence[str | re.Pattern[str]] = ()
     fix: Callable[[list[Message]], bool] | None = None
     apply_to_prompt: Callable[[Prompt, Model], Prompt | None] | None = None
-    _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         owner = f"compatibility rule {self.name!r}"
@@ -75,18 +74,20 @@ class CompatRule:
         function(owner, "apply_to_prompt", self.apply_to_prompt)
         if not isinstance(self.error_patterns, list | tuple):
             raise ConfigError(f"{owner}: error_patterns must be a list of patterns, not {self.error_patterns!r}")
-        compiled: list[re.Pattern[str]] = []
         for pattern in self.error_patterns:
             try:
-                compiled.append(pattern if isinstance(pattern, re.Pattern) else re.compile(pattern, re.IGNORECASE))
+                _compiled(pattern)
             except (re.error, TypeError) as error:
                 raise ConfigError(f"{owner}: {pattern!r} is not a valid pattern: {error}") from error
-        object.__setattr__(self, "_compiled", tuple(compiled))
 
     def matches(self, error: ModelError) -> bool:
         """Return True if one of the patterns matches the provider's error."""
         body = error.body if isinstance(error, ModelAPIError) else ""
-        return any(pattern.search(f"{error}\n{body}") for pattern in self._compiled)
+        return any(_compiled(pattern).search(f"{error}\n{body}") for pattern in self.error_patterns)
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    return pattern if isinstance(pattern, re.Pattern) else re.compile(pattern, re.IGNORECASE)
 
 
 # -- the origin of a part
