@@ -356,15 +356,19 @@ async def test_a_failing_job_is_told_and_the_key_backs_off(chat: Conversation) -
     await assert_exactly_once(chat, memory)
 
 
-async def test_what_a_job_had_done_before_it_failed_stays(chat: Conversation) -> None:
-    await grown(chat)
-    original = chat.observer.observe
+def fail_after_first_call(observer: FakeObserver) -> None:
+    original = observer.observe
 
     async def fail_later(messages, *, earlier):  # type: ignore[no-untyped-def]
-        chat.observer.fail = ModelConnectionError("down") if chat.observer.calls else None
+        observer.fail = ModelConnectionError("down") if observer.calls else None
         return await original(messages, earlier=earlier)
 
-    chat.observer.observe = fail_later  # type: ignore[method-assign]
+    observer.observe = fail_later  # type: ignore[method-assign]
+
+
+async def test_what_a_job_had_done_before_it_failed_stays(chat: Conversation) -> None:
+    await grown(chat)
+    fail_after_first_call(chat.observer)
     await chat.turn(user("q1", 5))
     await chat.settled()
     assert len((await chat.stored()).buffered) == 1
@@ -853,6 +857,21 @@ async def test_an_overflow_of_a_window_without_chunks_is_observed(chat: Conversa
     assert await memory.make_room({"q2"})
     assert ids(memory.window.messages()) == ["q2"]
     assert not await memory.make_room({"q2"})  # nothing is left
+
+
+async def test_an_overflow_uses_what_was_noted_before_a_failure(chat: Conversation) -> None:
+    await grown(chat)
+    fail_after_first_call(chat.observer)
+    memory = await overflowing(chat, 100)
+    assert await memory.make_room({"q2"})
+    assert ids(memory.window.messages()) == [*SECOND, "q2"]
+
+
+async def test_an_overflow_changes_nothing_if_the_observer_fails(chat: Conversation) -> None:
+    await grown(chat)
+    chat.observer.fail = ModelConnectionError("down")
+    memory = await overflowing(chat, 100)
+    assert not await memory.make_room({"q2"})
 
 
 # -- by hand

@@ -487,9 +487,9 @@ class RunMemory:
     async def make_room(self, pinned: Collection[str]) -> bool:
         """Activate all notes and observe all observable rows, after the provider rejected the prompt as too long.
 
-        Returns True if the shown diary changed. Handles errors as ``prepare`` does.
+        Returns True if the shown notes changed. Handles errors as ``prepare`` does.
         """
-        before = self.log
+        before = self.log.active
         try:
             while self._running("observation") and self.patience.left:
                 await self._wait_for_job("observation")
@@ -503,7 +503,7 @@ class RunMemory:
             await self.window.load_opener()
         except StorageError as error:
             await self._give_up(error)
-        return self.log is not before
+        return self.log.active != before
 
     async def remember_model(self, model_id: str) -> None:
         """Record the model that saw this diary last; a failure is sent as an event."""
@@ -561,7 +561,7 @@ class RunMemory:
             job = self._job(operation, pinned, before)
             is_mine = await self._engine.work(job, emit=self.diary.emit, run=self)
         changed = await self.refresh()
-        if is_mine and changed and not self.patience.lost:
+        if is_mine and changed:
             await self.adopt(self.window.stored)
         elif not is_mine and self.config.buffers:
             await self._stop_waiting(operation, since)
