@@ -162,6 +162,12 @@ async def test_if_the_shorter_answer_fails_too_the_cut_notes_are_kept_and_marked
     assert "not noted" in observed.shortfall
 
 
+async def test_if_a_cut_answer_has_no_notes_those_of_the_shorter_one_are_kept() -> None:
+    thoughts = Reply(text="<thinking>\n" + "The ferries to Stockholm leave at night.\n" * 40, finish_reason="length")
+    observed = await ModelObserver(ScriptedModel(thoughts, CUT)).observe(MESSAGES, earlier=[])
+    assert observed.text.startswith(LONG)
+
+
 async def test_an_answer_cut_by_a_content_filter_is_an_error() -> None:
     filtered = Reply(text=f"<diary>\n{NOTES}\n- 🔴 User ow", finish_reason="content-filter")
     with pytest.raises(ContentFilterError):

@@ -224,7 +224,7 @@ class ModelObserver:
             return answer
         self._reach = max(1, len(portion) // 2)  # set now, since a timeout may end this call
         second = await ask(prompt, wish)
-        return answer if second.fault else second
+        return answer if second.fault and answer.text else second
 
     async def _without_model(
         self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent
