@@ -48,9 +48,9 @@ def test_one_endless_line_is_degenerate() -> None:
     assert is_degenerate("".join(f"{number} " for number in range(20_000)))
 
 
-def test_deduplicating_keeps_each_line_once() -> None:
-    text = "Date: 2026-03-02\n- one\n- two\nDate: 2026-03-02\n- one\n- three\n- two"
-    assert deduplicate(text) == "Date: 2026-03-02\n- one\n- two\n- three"
+def test_deduplicating_keeps_each_line_once_under_its_date() -> None:
+    text = "Date: 2026-03-02\n- one\n- two\nDate: 2026-03-03\n- one\nDate: 2026-03-02\n- three\n- two"
+    assert deduplicate(text) == "Date: 2026-03-02\n- one\n- two\nDate: 2026-03-02\n- three"
 
 
 def test_a_loop_inside_a_line_is_cut() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from diarist.memory.observational.roles.prompt_echo import under_headings
+
 _LABELS = r"\[\s*#(?:\d+(?:\s*[,;–-]\s*#?\d+)*|N)\s*\]"  # [#N] is in the form that the Observer is shown
 _AT_END = re.compile(rf"(?P<labels>(?:\s*{_LABELS}){{1,50}})(?=\.?\s*$)")
 _AT_START = re.compile(rf"(\s*(?:[-*•]\s*)?(?:(?:🔴|🟡|🟢|✅)\s*)?)(?P<labels>{_LABELS}(?!\()\s*)")
@@ -160,6 +162,12 @@ def is_degenerate(text: str) -> bool:
 
 
 def deduplicate(text: str) -> str:
-    """Return ``text`` with each line once, or its beginning if that is a loop, too; the result is never degenerate."""
-    result = "\n".join(dict.fromkeys(text.splitlines()))
+    """Return ``text`` with each line once, under its date, or the beginning if that is a loop, too; the result is never
+    degenerate."""
+    seen, kept = set[str](), list[str]()
+    for line in text.splitlines():
+        if line.startswith("Date:") or line not in seen:
+            kept.append(line)
+        seen.add(line)
+    result = under_headings(kept)
     return result[: MIN_LENGTH - 1] if is_degenerate(result) else result
