@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -277,9 +277,13 @@ class WatchedLeases(InMemoryStorage):
         return lease
 
 
-async def test_a_full_window_waits_for_the_job_of_another_process() -> None:
+@pytest.mark.parametrize("overridden", [False, True])
+async def test_a_full_window_waits_for_the_job_of_another_process(overridden: bool) -> None:
     storage = WatchedLeases()
-    chat = Conversation(storage, config=buffering())
+    chat = Conversation(storage, config=small_config() if overridden else buffering())
+    if overridden:
+        diary = chat.engine.diary(await chat.stored(), chat.thread, "ada", None)
+        await diary.update(lambda log: replace(log, overrides={"buffer_tokens": 20}))
     gate = await held_up(chat)
     other = other_process(chat)
     turn = asyncio.create_task(other.turn(user("q2", 35)))
@@ -288,6 +292,7 @@ async def test_a_full_window_waits_for_the_job_of_another_process() -> None:
     memory = await turn
     assert chat.observer.calls == [FIRST, SECOND]
     assert other.observer.calls == []
+    assert "observation-failed" not in other.types()
     assert ids(memory.window.messages()) == ["q1", "q2"]
     await assert_exactly_once(chat, memory)
 

@@ -196,7 +196,7 @@ class Engine:
         """
         scope = OTHER_THREADS if job.others else job.thread_id
         patience = run.patience if run is not None else None
-        wait = min(patience.left, WAIT_FOR_OTHERS) if patience is not None and self.config.buffers else 0
+        wait = min(run.patience.left, WAIT_FOR_OTHERS) if run is not None and run.config.buffers else 0
         async with self.logs.claim(scope, job.resource_id, job.operation, wait=wait) as mine:
             if not mine:
                 return False
@@ -428,13 +428,12 @@ class RunMemory:
             name = self.diary.logs.job_name(OTHER_THREADS, self.diary.resource_id, "observation")
             self._start(replace(self._job("observation"), name=name, run_id=None, others=True))
         limits = self.window.limits()
-        if (
-            limits.buffer_tokens and self.window.facts.unnoted_tokens >= limits.buffer_tokens / 2
-        ):  # else it is not worth it
-            sizes = self._sizes()
-            if worth_buffering(sizes, limits):
-                self.diary.decided("observation", Action.BUFFER, sizes)
-                self._start(replace(self._job("observation"), run_id=None))  # its rows are like all others now
+        if limits.buffer_tokens is None or self.window.facts.unnoted_tokens < limits.buffer_tokens / 2:
+            return  # saves the other sizes nearly always
+        sizes = self._sizes()
+        if worth_buffering(sizes, limits):
+            self.diary.decided("observation", Action.BUFFER, sizes)
+            self._start(replace(self._job("observation"), run_id=None))  # its rows are like all others now
 
     async def discard(self, rows: Sequence[Message]) -> None:
         """Drop the notes of a run that is discarded. Call it BEFORE its rows are removed. Raises StorageError."""
