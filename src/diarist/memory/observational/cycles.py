@@ -54,8 +54,7 @@ async def observe(
         made = _observation(diary, cycle, noted, observed)
         saved, entry = await _save_observation(diary, made, noted, log, observed.refused)
         await store_update(diary.storage, observed.working_memory, entry.run_id)
-        partial = len(noted.rows) < len(batch.rows)
-        return CycleResult(saved, entry, observed.shortfall, partial=partial, refused=observed.refused)
+        return CycleResult(saved, entry, observed.shortfall, refused=observed.refused)
 
     return await diary.run_cycle(cycle, work, batch)
 

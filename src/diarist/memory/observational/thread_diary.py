@@ -94,14 +94,12 @@ class CycleResult:
         log: The saved diary.
         entry: Its new entry.
         shortfall: Description of missing notes, without quotations.
-        partial: Some of the rows were not noted and stay raw: plan again before observing newer ones.
         refused: As for ``Observed``.
     """
 
     log: ObservationLog
     entry: Observation
     shortfall: str = ""
-    partial: bool = False
     refused: str = ""
 
 
