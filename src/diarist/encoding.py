@@ -34,7 +34,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
         value = orjson.loads(raw)
         if _LONG_NUMBER.search(raw):
             value = json.loads(raw)
-    except orjson.JSONDecodeError as error:
+    except (orjson.JSONDecodeError, RecursionError) as error:
         return {}, f"the arguments are not JSON ({error}): {raw[:500]}"
     if not isinstance(value, dict):
         return {}, f"the arguments are not a JSON object: {raw[:500]}"

@@ -46,6 +46,12 @@ async def test_arguments_of_tools(storage: Storage, number: int) -> None:
     assert [part.args for row in rows for part in row.tool_parts] == [{"id": number}]
 
 
+async def test_arguments_that_are_nested_too_deeply(storage: Storage) -> None:
+    model = ScriptedModel(ToolCall("look", f'{{"id": {"[" * 1_000}{2**70}{"]" * 1_000}}}'), "Found.")
+    agent = Agent(model=model, memory=Memory(storage=storage), tools=[Tool(name="look", function=lambda id: None)])
+    assert (await agent.generate("Look.", thread="t")).text == "Found."
+
+
 async def test_words_of_the_user(storage: Storage) -> None:
     memory = Memory(storage=storage)
     agent = Agent(model=ScriptedModel(lambda _: "Yes."), memory=memory)
