@@ -315,7 +315,7 @@ class RunMemory:
                     if not await self.activate(entries, tokens, "threshold" if full or cold is None else cold):
                         return
                     cold = None  # an expired cache justifies only one activation
-                case Action.OBSERVE if self._running("observation"):
+                case Action.OBSERVE if sizes.observing:
                     await self._wait_for_job("observation")
                 case Action.OBSERVE:
                     units = select_rows(self.window.rows, self.window.fresh(pinned), limits)
@@ -351,7 +351,7 @@ class RunMemory:
             action = decide_reflection(sizes, self.window.limits())
             self.diary.decided("reflection", action, sizes)
             match action:
-                case Action.REFLECT if self._running("reflection"):
+                case Action.REFLECT if sizes.reflecting:
                     await self._wait_for_job("reflection")
                 case Action.REFLECT:
                     if not await self._work_now("reflection"):
