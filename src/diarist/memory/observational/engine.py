@@ -498,7 +498,8 @@ class RunMemory:
             if chunks := self.window.chunks(pinned, everything=True):
                 tokens = sum(tokens_of(rows) for _, rows in chunks)
                 await self.activate([entry for entry, _ in chunks], tokens, "overflow")
-            await self._work_now("observation", pinned)
+            if await self._work_now("observation", pinned):
+                await self.adopt(self.window.stored)  # also what was noted before a failure
             await self.window.load_opener()
         except StorageError as error:
             await self._give_up(error)
@@ -560,7 +561,7 @@ class RunMemory:
             job = self._job(operation, pinned, before)
             is_mine = await self._engine.work(job, emit=self.diary.emit, run=self)
         changed = await self.refresh()
-        if is_mine and changed:
+        if is_mine and changed and not self.patience.lost:
             await self.adopt(self.window.stored)
         elif not is_mine and self.config.buffers:
             await self._stop_waiting(operation, since)
