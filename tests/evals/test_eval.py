@@ -365,5 +365,15 @@ class TestReport:
         for words in (["eval", "report", str(out)], command(data, out)):
             assert f"Error: {out / 'run.json'} is damaged: " in run(words, status=2).stderr
 
+    def test_a_run_without_judgements_of_a_part_has_no_average_of_it(self, tmp_path: Path) -> None:
+        data, out = samples.written(tmp_path / "data.jsonl", samples.halumem()), tmp_path / "out"
+        run(["eval", "halumem", *command(data, out, "--runs", "2")[2:]])
+        lines = (out / "judgements.jsonl").read_text().splitlines(keepends=True)
+        second = [line for line in lines if json.loads(line)["run"] == 2]
+        (out / "judgements.jsonl").write_text("".join(line for line in lines if line not in second[1:]))
+        run(["eval", "report", str(out)])
+        macros = [row for row in (out / "report.md").read_text().splitlines() if "| macro |" in row]
+        assert ["·" in row for row in macros] == [True, *[False] * (len(macros) - 1)]
+
     def test_a_folder_without_a_run_is_refused(self, tmp_path: Path) -> None:
         assert "holds no run of diarist eval" in run(["eval", "report", str(tmp_path)], status=2).stderr

@@ -21,11 +21,16 @@ _SETTING = re.compile(r"\s*PRAGMA\s+(secure_delete|synchronous|journal_mode|busy
 
 
 class LibSQLServer:
-    """Serves the file; ``token`` is what a client must show, ``requests`` counts what came."""
+    """Serves the file; ``token`` is what a client must show, ``requests`` counts what came.
+
+    Attributes:
+        codes: False: errors have no codes, as Hrana allows.
+    """
 
     def __init__(self, path: Path, token: str | None = None) -> None:
         self.path, self.token = path, token
         self.requests = 0
+        self.codes = True
         self._sockets: list[socket.socket] = []
         self.streams: dict[str, sqlite3.Connection] = {}
         sqlite3.connect(path).execute("PRAGMA journal_mode = WAL").connection.close()
@@ -118,7 +123,8 @@ class LibSQLServer:
                 try:
                     results[number] = _executed(stream, step["stmt"])
                 except sqlite3.Error as error:
-                    errors[number] = {"message": str(error), "code": getattr(error, "sqlite_errorname", "UNKNOWN")}
+                    code = getattr(error, "sqlite_errorname", "UNKNOWN") if self.codes else None
+                    errors[number] = {"message": str(error), "code": code}
         return {"type": "ok", "response": {"type": "batch", "result": {"step_results": results, "step_errors": errors}}}
 
 

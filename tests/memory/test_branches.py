@@ -11,6 +11,7 @@ import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
+from diarist.processors import RegexFilter
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel
 from diarist.vectors import InMemoryVectorStore
@@ -208,7 +209,59 @@ async def test_a_client_that_keeps_ids_regenerates(storage: Storage) -> None:
     assert texts == ["question-1", "answer-1", "edited-2", "answer-5"]
 
 
+async def test_an_edited_first_question_is_new(storage: Storage) -> None:
+    model = ScriptedModel(lambda request: f"answer to {request.prompt.messages[-1].text}")
+    memory = Memory(storage=storage)
+    agent = Agent(model=model, memory=memory)
+    for text in ("one", "ONE", "ONE"):  # the last one asks for another answer
+        answer = await agent.generate([Message.user(text, id="q1")], thread="t")
+    given = [Message.user("ONE", id="q1"), Message.assistant(answer.text), Message.user("two", id="q2")]
+    await agent.generate(given, thread="t")
+    assert [row.text for row in await memory.messages.list(thread="t")][:5] == [
+        "one",
+        "answer to one",
+        "ONE",
+        "answer to ONE",
+        "two",
+    ]
+    assert model.requests[-1].prompt.messages[-1].text == "two"
+
+
 # --- rewind, branches, switch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("redacts", [False, True])
+async def test_a_client_edits_its_last_question_under_the_same_id(storage: Storage, redacts: bool) -> None:
+    """Chat front ends replace the text and keep the id; the thread may hold a redacted text."""
+    model = ScriptedModel(lambda request: f"answer to {request.prompt.messages[-1].text}")
+    agent = Agent(
+        model=model,
+        memory=Memory(storage=storage, last_messages=100),
+        input_processors=[RegexFilter(presets=["pii"], strategy="redact")] if redacts else [],
+    )
+    shown: list[Message] = []
+
+    async def send(text: str, id: str) -> None:
+        shown.append(Message.user(text, id=id))
+        answer = await agent.generate(shown, thread="t")
+        shown.append(Message.assistant(answer.text, id=f"answer-{id}-{len(model.requests)}"))
+
+    async def stored() -> list[str]:
+        return [row.text for row in await agent.memory.messages.list(thread="t")]  # pyright: ignore
+
+    await send("one", "q1")
+    await send("two, ada@example.com", "q2")
+    del shown[2:]
+    await send("TWO, ada@example.com", "q2")
+    mail = "[EMAIL]" if redacts else "ada@example.com"
+    assert await stored() == ["one", "answer to one", f"TWO, {mail}", f"answer to TWO, {mail}"]
+    await send("three", "q3")
+    assert (await stored())[2:] == [f"TWO, {mail}", f"answer to TWO, {mail}", "three", "answer to three"]
+    del shown[4:]
+    await send("THREE", "q3")
+    del shown[4:]
+    await send("four", "q3")
+    assert (await stored())[2:] == [f"TWO, {mail}", f"answer to TWO, {mail}", "four", "answer to four"]
 
 
 async def test_rewind_and_switch(client: Client) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,17 @@ async def test_a_file_that_is_too_large_to_be_rewritten(
     receipt = await memory.forget(message_ids=["m0"], thread="t")
     assert [line for line in receipt.left_on_disk if "unused parts of its pages" in line] == [*receipt.left_on_disk]
     assert "run VACUUM on it" in receipt.left_on_disk[0]
+    assert not (tmp_path / "memory.db-wal").read_bytes()
+
+
+async def test_a_file_with_an_index_that_only_its_own_program_can_build(memory: Memory, tmp_path: Path) -> None:
+    await told(memory, "My card is zanzibar.", "It rains.")
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as theirs:
+        theirs.create_function("sound", 1, str, deterministic=True)
+        theirs.executescript("CREATE TABLE names (name); CREATE INDEX by_sound ON names (sound(name))")
+    receipt = await memory.forget(message_ids=["m0"], thread="t")
+    assert "no such function: sound" in receipt.left_on_disk[0]
+    assert [message.text for message in await memory.messages.list(thread="t")] == ["It rains."]
     assert not (tmp_path / "memory.db-wal").read_bytes()
 
 

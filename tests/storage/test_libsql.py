@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.exceptions import ConfigError, ConflictError, InputError, StorageError
 from diarist.messages import Message
 from diarist.storage import SQLiteStorage, Storage, Thread
 from diarist.storage.libsql import LibSQLStorage
@@ -175,7 +175,18 @@ async def test_a_writer_waits_for_another(server: LibSQLServer) -> None:
         other.close()
 
 
-async def test_a_writer_gives_up_after_busy_timeout(server: LibSQLServer) -> None:
+async def test_a_server_that_sends_no_error_codes(server: LibSQLServer) -> None:
+    server.codes = False
+    async with LibSQLStorage(server.url) as storage:
+        run = await storage.begin_run("run", TRIP)
+        await storage.append_messages(run, [Message.user("first", id="m")])
+        with pytest.raises(ConflictError):
+            await storage.append_messages(run, [Message.user("again", id="m")])
+
+
+@pytest.mark.parametrize("codes", [True, False])
+async def test_a_writer_gives_up_after_busy_timeout(server: LibSQLServer, codes: bool) -> None:
+    server.codes = codes
     await _create(LibSQLStorage(server.url))
     other = sqlite3.connect(server.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
 from diarist import Memory
 from diarist.exceptions import ConfigError, SchemaError, StorageError
-from diarist.storage import Storage, Thread
+from diarist.storage import Resource, Storage, Thread
 from diarist.storage.mongodb import MongoDBStorage
 from diarist.testing import StorageConformance
 from tests.loopback.mongodb_server import MongoDBServer
@@ -102,3 +104,17 @@ def test_a_call_that_its_event_loop_abandons_leaves_no_live_run(server: MongoDBS
         asyncio.run(abandon(f"t{after}", after))
         assert asyncio.run(memory.messages.save("second", thread=f"t{after}")) == 1
     asyncio.run(memory.close())
+
+
+async def test_a_cancelled_call_that_would_have_failed_is_silent(
+    server: MongoDBServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with MongoDBStorage(server.url) as storage:
+        saved = await storage.save_resource(Resource(id="ada"))
+        call = asyncio.create_task(storage.save_resource(replace(saved, version=7)))
+        await asyncio.sleep(0)  # it is in the database's thread now
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        gc.collect()
+    assert not caplog.records

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from diarist.databases.base import Connection
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
 from diarist.messages import Message
 from diarist.storage import Storage, Thread
@@ -120,6 +121,23 @@ async def test_connections_begin_without_settings_that_pgbouncer_refuses() -> No
         await storage.close()
     names = begun[0][4:].rstrip(b"\0").split(b"\0")[::2]  # after the protocol's version: names and values
     assert {*names} <= {b"user", b"database", b"client_encoding"}
+
+
+async def test_settings_end_with_their_transaction_since_a_pooler_may_serve_another_client_then(
+    postgres_url: str,
+) -> None:
+    async def settings(connection: Connection) -> list[str]:
+        return [await connection.value(f"SHOW {name}") for name in ("search_path", "lock_timeout")]
+
+    async def in_and_after(connection: Connection) -> list[list[str]]:
+        during = await settings(connection)
+        await connection.execute("COMMIT")
+        return [during, await settings(connection)]
+
+    async with PostgresStorage(postgres_url, schema="agents", busy_timeout=7) as storage:
+        during, after = await storage.database.write(in_and_after)
+        assert during == ["agents", "7s"]
+        assert after == ['"$user", public', "0"]
 
 
 async def test_missing_database(postgres_url: str) -> None:

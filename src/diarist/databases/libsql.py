@@ -137,7 +137,7 @@ class LibSQLConnection(ThreadConnection):
         outcome = self._post(requests)[0]
         errors = [outcome["error"]] if outcome["type"] == "error" else outcome["response"]["result"]["step_errors"]
         for error in filter(None, errors):
-            raise _made_error(error["message"], error.get("code") or "")
+            raise _made_error(error["message"], error.get("code"))
         return outcome["response"]["result"]["step_results"]
 
     def commit(self) -> None:
@@ -238,8 +238,13 @@ def _checked(value: Any) -> Value:
     return value
 
 
-def _made_error(message: str, code: str) -> sqlite3.Error:
-    """Return the error that ``sqlite3`` would raise."""
+_CODES = {"constraint failed": "SQLITE_CONSTRAINT", "database is locked": "SQLITE_BUSY"}
+
+
+def _made_error(message: str, code: str | None) -> sqlite3.Error:
+    """Return the error that ``sqlite3`` would raise. Servers need not send a code: then it follows from the message."""
+    if code is None:
+        code = next((code for words, code in _CODES.items() if words in message), "SQLITE_ERROR")
     kind = sqlite3.IntegrityError if code.startswith("SQLITE_CONSTRAINT") else sqlite3.OperationalError
     error = kind(message)
     error.sqlite_errorname = code

@@ -122,18 +122,23 @@ class PostgresDatabase(Database):
         seconds("", "busy_timeout", busy_timeout)
         seconds("", "statement_timeout", statement_timeout)
         self.location = without_password(url)
+        # The settings end with the transaction. PgBouncer refuses most settings of a new connection, and with
+        # transaction pooling the settings of one client would apply to others: its schema, too.
         settings = [
-            f"SET lock_timeout = {max(1, int(busy_timeout * 1000))}",
+            f"SET LOCAL lock_timeout = {max(1, int(busy_timeout * 1000))}",
             # A client machine that disappears during a transaction must not keep its locks for hours.
-            f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION * 1000}",
+            f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION * 1000}",
         ]
         if schema is not None:
-            settings.append(f"SET search_path = {_quoted(schema)}")
+            settings.append(f"SET LOCAL search_path = {_quoted(schema)}")
+        self._begin = {mode: "; ".join([begin, *settings]) for mode, begin in _BEGIN.items()}
+        connect: Any = asyncpg.connect  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         self._connect = partial(  # without a reference to this object: see _Pool
-            _connect,
+            connect,
             "postgresql://" + url.partition("://")[2],
-            "; ".join(settings),
+            timeout=CONNECT_TIMEOUT,
             command_timeout=busy_timeout + statement_timeout,  # a statement may wait for a lock first
+            statement_cache_size=512,
         )
         self._tables = tables
         self._schema = schema
@@ -181,7 +186,7 @@ class PostgresDatabase(Database):
     ) -> T:
         """Run the transaction. Repeats it after a conflict with another one, or if an idle connection was lost."""
         for attempt in range(1, ATTEMPTS + 1):
-            tried = _Try(mode)
+            tried = _Try(mode, self._begin[mode])
             try:
                 if not pool.prepared:  # prepare it once for all waiting callers; an error goes to all of them
                     if pool.preparing is None:
@@ -196,7 +201,7 @@ class PostgresDatabase(Database):
 
     async def _make_ready(self, pool: _Pool) -> None:
         try:
-            await _Try("write").run(pool, self._ensure)
+            await _Try("write", self._begin["write"]).run(pool, self._ensure)
             pool.prepared = True
         finally:
             pool.preparing = None
@@ -255,8 +260,9 @@ class PostgresDatabase(Database):
 class _Try:
     """One attempt at a transaction, and its progress."""
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: Mode, begin: str) -> None:
         self.mode: Mode = mode
+        self._begin = begin
         self.committing = False
         self._lost = False
 
@@ -264,7 +270,7 @@ class _Try:
         driver = await pool.acquire()
         usable = False
         try:
-            await driver.execute(_BEGIN[self.mode])
+            await driver.execute(self._begin)
             try:
                 result = await work(PostgresConnection(driver))
             except Exception as error:
@@ -307,19 +313,6 @@ _COLLISIONS = {
     "40001",  # serialization failure
     "40P01",  # deadlock
 }
-
-
-async def _connect(url: str, settings: str, *, command_timeout: float) -> Any:
-    """Return a connection of the driver. PgBouncer refuses most settings at the start of a connection, so they are
-    sent after it."""
-    connect: Any = asyncpg.connect  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    driver = await connect(url, timeout=CONNECT_TIMEOUT, command_timeout=command_timeout, statement_cache_size=512)
-    try:
-        await driver.execute(settings, timeout=CONNECT_TIMEOUT)
-    except BaseException:
-        driver.terminate()
-        raise
-    return driver
 
 
 class _Pool:

@@ -127,7 +127,15 @@ class SQLiteDatabase(ThreadDatabase):
         run, path = self._run_alone, self._path
         left: list[str] = []
         if await run("PRAGMA page_count") * await run("PRAGMA page_size") <= REWRITTEN_UP_TO:
-            await run("VACUUM")
+            try:
+                await run("VACUUM")
+            except StorageError as error:
+                if not str(error.__cause__).startswith("no such"):
+                    raise  # not for want of a function or collation that an index of another program uses
+                left.append(
+                    f"{path} cannot be rewritten here: {error.__cause__}; unused parts of its pages may hold copies of"
+                    " deleted data; run VACUUM on it with the program that made its other tables"
+                )
         else:
             left.append(
                 f"{path} is too large to be rewritten now: unused parts of its pages may hold copies of deleted data;"

@@ -158,13 +158,15 @@ class Results:
     def averages(self, system: str, metric: Metric, part: str = "") -> list[Average]:
         """Return the mean of each type, then micro and macro averages: of questions, and of types."""
         types: dict[str, dict[str, list[float]]] = {}  # the values of each question in all runs
-        by_run: list[dict[str, list[float]]] = []  # the values of all questions in each run
+        by_run: list[dict[str, list[float]]] = []  # the values of all questions in each run with some of this part
         for run in self.runs(system):
-            by_run.append({})
+            of_run: dict[str, list[float]] = {}
             for item in self.items(system, run, part):
                 value = metric.value(item)
                 types.setdefault(item.type, {}).setdefault(str(item.question["question"]), []).append(value)
-                by_run[-1].setdefault(item.type, []).append(value)
+                of_run.setdefault(item.type, []).append(value)
+            if of_run:
+                by_run.append(of_run)
         groups = [[fmean(values) for values in questions.values()] for questions in types.values()]
         if not groups:
             return []

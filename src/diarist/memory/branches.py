@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.divergence import BranchPlace, Divergence, divergence, may_lack
+from diarist.memory.divergence import EDITED_KEY, BranchPlace, Divergence, divergence, is_edited, may_lack
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
-from diarist.messages import Json, Message, Part
+from diarist.messages import Json, Message, Part, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
 from diarist.tokens import TokenCounter
@@ -114,10 +114,13 @@ class Branches:
         by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
+        edited = 0 if found.new else _edited(given, places[: found.keep], {message.id for message in forgotten})
+        if edited:
+            found = replace(found, keep=found.keep - edited, new=edited)
         old, rest = given[: len(given) - found.new], given[len(given) - found.new :]
         kept, behind = places[: found.keep], places[found.keep :]
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
-        if leaves and not known.isdisjoint([message.id for message in rest]):
+        if leaves and not edited and not known.isdisjoint([message.id for message in rest]):
             # The client leaves out messages in between: it did not go back.
             kept, leaves = places, False
         if not rest and isinstance(kept[-1], Forgotten) and kept[-1].role == "user":
@@ -142,7 +145,10 @@ class Branches:
                 event = {"action": "branch", "after": last_id, "superseded": list(gone)}
             elif is_active:
                 hidden_after = seq_of(rows[-1])
-        new = {message.id: unstored(message) for message in rest if message.id not in known}
+        if edited:
+            new = {message.id: _under_new_id(message) for message in rest}
+        else:
+            new = {message.id: unstored(message) for message in rest if message.id not in known}
         new |= _late_results(old, rows)
         repeated: list[Message] = []
         if not rest:
@@ -151,10 +157,15 @@ class Branches:
         return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
 
     async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
-        """Take in messages without an answer: those with known ids are known."""
+        """Take in messages without an answer: those with known ids are known, unless the last one was edited."""
         new = {message.id: unstored(message) for message in given if message.id not in known}
         if new:
             return TakenInput(new=new)
+        question = given[-1]
+        newest = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
+        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
+        if question.role == "user" and is_edited(question, [row for row in newest if row.id not in changed]):
+            return TakenInput(new={question.id: _under_new_id(question)})
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
         if given[-1].role == "user" and given[-1].id not in there:
             raise _forgotten(given[-1].id, thread_id)
@@ -273,6 +284,24 @@ def unstored(message: Message) -> Message:
         part_tokens=None,
         sent=None,
     )
+
+
+def _edited(given: Sequence[Message], kept: Sequence[BranchPlace], changed: Collection[str]) -> int:
+    """Return the number of the client's last questions from the first one on whose text it edited under its id.
+
+    ``changed``: ids of rows for which the client has the old words.
+    """
+    questions = _last_questions(given)
+    for left, (question, row) in enumerate(zip(questions, kept[-len(questions) :], strict=False) if questions else ()):
+        if isinstance(row, Message) and row.id not in changed and is_edited(question, [row]):
+            return len(questions) - left
+    return 0
+
+
+def _under_new_id(question: Message) -> Message:
+    """Return a copy to store beside the message that has its id."""
+    copy = unstored(question)
+    return replace(copy, id=new_id("msg"), metadata={**copy.metadata, EDITED_KEY: question.id})
 
 
 def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:

@@ -19,6 +19,9 @@ from diarist.encoding import dumps
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Forgotten
 
+EDITED_KEY = "diarist_edited"
+"""Metadata key of a question that a client edited under its id: this id, which another message of the thread has."""
+
 BranchPlace = Message | Forgotten
 """A message of a branch; or the place of a deleted one, for which the client may have any message of its role."""
 
@@ -268,6 +271,8 @@ class _History:
     def _alike(self, place: BranchPlace, *, is_loose: bool) -> int:
         """Return the messages that may be the one at a place."""
         here = self._by_id.get(place.id, 0)
+        if isinstance(place, Message) and EDITED_KEY in place.metadata:
+            here |= self._by_id.get(place.metadata[EDITED_KEY], 0)
         if is_loose:
             here |= self._by_role.get(place.role, 0) & (1 << self._questions) - 1  # a new question is never known
         if isinstance(place, Message):
@@ -281,6 +286,12 @@ class _History:
         ends = range(end)  # if a range is the end of the branch, so is each shorter one
         start = bisect_left(ends, True, key=lambda first: bool(self.follow(places, loose, first=first).ends >> end & 1))
         return start, end
+
+
+def is_edited(question: Message, rows: Sequence[Message]) -> bool:
+    """Return True if rows have the id of a client's question, and none of them has its content."""
+    same = [row for row in rows if question.id in (row.id, row.metadata.get(EDITED_KEY))]
+    return bool(same) and key_of(question) not in map(key_of, same)
 
 
 def key_of(message: Message) -> Hashable:

@@ -94,6 +94,8 @@ class Server:
                 return await asyncio.shield(result)
             except asyncio.CancelledError:
                 await wait_with_grace(result, hurried=True)  # the caller may look at once for what the work has done
+                if result.done() and not result.cancelled():
+                    result.exception()  # else asyncio would log it as never retrieved
                 raise
 
     async def close(self) -> None:
