@@ -365,6 +365,12 @@ class TestReport:
         for words in (["eval", "report", str(out)], command(data, out)):
             assert f"Error: {out / 'run.json'} is damaged: " in run(words, status=2).stderr
 
+    @pytest.mark.parametrize("left", ["{}", '{"settings": {"dataset": "x"}}'])
+    def test_a_run_of_no_known_data_set_is_refused(self, tmp_path: Path, left: str) -> None:
+        (tmp_path / "run.json").write_text(left)
+        error = run(["eval", "report", str(tmp_path)], status=2).stderr
+        assert f"Error: {tmp_path / 'run.json'} is damaged: it names none of the data sets longmemeval" in error
+
     def test_a_run_without_judgements_of_a_part_has_no_average_of_it(self, tmp_path: Path) -> None:
         data, out = samples.written(tmp_path / "data.jsonl", samples.halumem()), tmp_path / "out"
         run(["eval", "halumem", *command(data, out, "--runs", "2")[2:]])

@@ -104,7 +104,10 @@ class Results:
         self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
         self._ingest = Records(folder / "ingest.jsonl", "system", "run", "history", "session")
         self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
-        self._dataset = DATASETS[self.run["settings"]["dataset"]]
+        try:
+            self._dataset = DATASETS[self.run["settings"]["dataset"]]
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged: it names none of the data sets {', '.join(DATASETS)}") from error
 
     @property
     def systems(self) -> list[str]:
