@@ -227,6 +227,76 @@ async def test_an_edited_first_question_is_new(storage: Storage) -> None:
     assert model.requests[-1].prompt.messages[-1].text == "two"
 
 
+async def three_exchanges(storage: Storage) -> tuple[Agent, Memory, ScriptedModel, list[Message]]:
+    """Return an agent, its parts, and the client's messages: its own ids for questions, memory's for answers."""
+    model = ScriptedModel(lambda request: f"answer to {request.prompt.messages[-1].text}")
+    memory = Memory(storage=storage, last_messages=100)
+    agent = Agent(model=model, memory=memory)
+    shown: list[Message] = []
+    for number in (1, 2, 3):
+        shown.append(Message.user(f"question {number}", id=f"q{number}"))
+        shown.append((await agent.generate(shown, thread="t")).messages[-1])
+    return agent, memory, model, shown
+
+
+@pytest.mark.parametrize("text", ["question 3", "edited"])
+@pytest.mark.parametrize("kept", [0, 2], ids=["only the question", "first exchange"])
+async def test_a_question_without_its_history_is_answered_as_given(storage: Storage, kept: int, text: str) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    for _ in range(2):
+        await agent.generate([*shown[:kept], Message.user(text, id="q3")], thread="t")
+        assert model.requests[-1].prompt.messages[-1].text == text
+    rows = [row.text for row in await memory.messages.list(thread="t")]
+    again = ["edited"] if text == "edited" else []
+    assert rows == [message.text for message in shown] + again + [f"answer to {text}"] * 2
+
+
+@pytest.mark.parametrize("kept", [0, 2], ids=["only the question", "first exchange"])
+@pytest.mark.parametrize("text", ["question 2", "edited"])
+async def test_a_question_that_is_superseded_is_asked_again(storage: Storage, kept: int, text: str) -> None:
+    agent, memory, _, shown = await three_exchanges(storage)
+    await memory.threads.rewind("t", to=shown[1].id)
+    await agent.generate([*shown[:kept], Message.user(text, id="q2")], thread="t")
+    rows = [row.text for row in await memory.messages.list(thread="t")]
+    assert rows == ["question 1", "answer to question 1", text, f"answer to {text}"]
+
+
+async def test_an_edited_question_is_not_shown_twice_after_a_failure(storage: Storage) -> None:
+    agent, memory, model, _ = await three_exchanges(storage)
+    failing = Agent(model=ScriptedModel(RuntimeError("down")), memory=memory)
+    with pytest.raises(RuntimeError):
+        await failing.generate([Message.user("edited", id="q3")], thread="t")
+    await agent.generate([Message.user("edited", id="q3")], thread="t")
+    assert [message.text for message in model.requests[-1].prompt.messages].count("edited") == 1
+
+
+async def test_an_edited_question_that_was_forgotten_stays_gone(storage: Storage) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    shown[4:] = [Message.user("secret", id="q3")]
+    shown.append((await agent.generate(shown, thread="t")).messages[-1])
+    edited = (await memory.messages.list(thread="t"))[4]
+    await memory.forget(message_ids=[edited.id, shown[-1].id], thread="t")
+    await agent.generate([*shown, Message.user("question 4", id="q4")], thread="t")
+    assert "secret" not in model.requests[-1].text
+    assert [row.text for row in await memory.messages.list(thread="t")][4:] == ["question 4", "answer to question 4"]
+
+
+async def test_the_forgotten_text_of_an_edited_question_stays_gone(storage: Storage) -> None:
+    agent, memory, _, _ = await three_exchanges(storage)
+    for text in ("secret", "edited"):
+        await agent.generate([Message.user(text, id="q4")], thread="t")
+    await memory.forget(message_ids=["q4"], thread="t")
+    with pytest.raises(InputError, match="was forgotten"):
+        await agent.generate([Message.user("secret", id="q4")], thread="t")
+
+
+async def test_a_client_cannot_say_which_message_it_edited(storage: Storage) -> None:
+    agent, memory, _, shown = await three_exchanges(storage)
+    await agent.generate([*shown, replace(Message.user("x"), metadata={"diarist_edited": ["q1"]})], thread="t")
+    await agent.generate([*shown, Message.user("y", id="q5")], thread="t")
+    assert [row.text for row in await memory.messages.list(thread="t")][6:] == ["y", "answer to y"]
+
+
 # --- rewind, branches, switch --------------------------------------------------------------------------------------
 
 

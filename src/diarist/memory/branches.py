@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.divergence import EDITED_KEY, BranchPlace, Divergence, divergence, is_edited, may_lack
+from diarist.memory.divergence import EDITED_KEY, BranchPlace, Divergence, divergence, is_edited, is_same, may_lack
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
@@ -110,7 +110,7 @@ class Branches:
             return TakenInput(new={message.id: unstored(message) for message in given})
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
-            return await self._without_history(thread_id, given, known)
+            return await self._without_place(thread_id, given, known)
         by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
@@ -120,8 +120,8 @@ class Branches:
         old, rest = given[: len(given) - found.new], given[len(given) - found.new :]
         kept, behind = places[: found.keep], places[found.keep :]
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
-        if leaves and not edited and not known.isdisjoint([message.id for message in rest]):
-            # The client leaves out messages in between: it did not go back.
+        skips = not edited and not known.isdisjoint([message.id for message in rest])
+        if leaves and skips:  # the client leaves out messages in between: it did not go back
             kept, leaves = places, False
         if not rest and isinstance(kept[-1], Forgotten) and kept[-1].role == "user":
             raise _forgotten(given[-1].id, thread_id)
@@ -145,31 +145,38 @@ class Branches:
                 event = {"action": "branch", "after": last_id, "superseded": list(gone)}
             elif is_active:
                 hidden_after = seq_of(rows[-1])
+        repeated: list[Message] = []
         if edited:
             new = {message.id: _under_new_id(message) for message in rest}
+        elif skips:
+            taken = await self._without_place(thread_id, rest, known)
+            new, repeated = taken.new, taken.repeated
         else:
-            new = {message.id: unstored(message) for message in rest if message.id not in known}
+            new = {message.id: unstored(message) for message in rest}
         new |= _late_results(old, rows)
-        repeated: list[Message] = []
         if not rest:
             newest = rows[len(rows) - len(_last_questions(given)) :]
             repeated = [row for row in newest if row.role == "user"]
         return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
 
-    async def _without_history(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
-        """Take in messages without an answer: those with known ids are known, unless the last one was edited."""
+    async def _without_place(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
+        """Take in messages that no history places: those with known ids are known, unless the last one was edited."""
         new = {message.id: unstored(message) for message in given if message.id not in known}
+        question = given[-1]
+        if question.role != "user" or question.id in new:
+            return TakenInput(new=new)
+        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
+        newest = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
+        rows = [row for row in newest if row.id not in changed]
+        if question.id not in changed and is_edited(question, rows):
+            return TakenInput(new={**new, question.id: _under_new_id(question)})
         if new:
             return TakenInput(new=new)
-        question = given[-1]
-        newest = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
-        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
-        if question.role == "user" and is_edited(question, [row for row in newest if row.id not in changed]):
-            return TakenInput(new={question.id: _under_new_id(question)})
         there = await self._storage.existing_ids(thread_id, [message.id for message in given])
-        if given[-1].role == "user" and given[-1].id not in there:
-            raise _forgotten(given[-1].id, thread_id)
-        return TakenInput(new={}, repeated=[message for message in _last_questions(given) if message.id in there])
+        if question.id not in there:
+            raise _forgotten(question.id, thread_id)
+        repeated = [message for message in _last_questions(given) if message.id in there]
+        return TakenInput(new={}, repeated=[_stored_as(message, rows) for message in repeated])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
@@ -276,7 +283,7 @@ def unstored(message: Message) -> Message:
     return replace(
         message,
         parts=list(message.parts),
-        metadata=dict(message.metadata),
+        metadata={key: value for key, value in message.metadata.items() if key != EDITED_KEY},
         thread_id=None,
         resource_id=None,
         run_id=None,
@@ -302,6 +309,11 @@ def _under_new_id(question: Message) -> Message:
     """Return a copy to store beside the message that has its id."""
     copy = unstored(question)
     return replace(copy, id=new_id("msg"), metadata={**copy.metadata, EDITED_KEY: question.id})
+
+
+def _stored_as(question: Message, rows: Sequence[Message]) -> Message:
+    """Return the first row with the id and the content of a client's question, or else the question."""
+    return next((row for row in rows if is_same(question, row) and not is_edited(question, [row])), question)
 
 
 def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:

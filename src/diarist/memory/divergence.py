@@ -288,9 +288,14 @@ class _History:
         return start, end
 
 
+def is_same(question: Message, row: Message) -> bool:
+    """Return True if a row has the id of a client's question, or has taken its place."""
+    return question.id in (row.id, row.metadata.get(EDITED_KEY))
+
+
 def is_edited(question: Message, rows: Sequence[Message]) -> bool:
     """Return True if rows have the id of a client's question, and none of them has its content."""
-    same = [row for row in rows if question.id in (row.id, row.metadata.get(EDITED_KEY))]
+    same = [row for row in rows if is_same(question, row)]
     return bool(same) and key_of(question) not in map(key_of, same)
 
 

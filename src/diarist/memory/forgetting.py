@@ -9,6 +9,7 @@ from diarist.checks import check_ids, check_names
 from diarist.concurrency import retry_on_conflict
 from diarist.exceptions import InputError, ThreadBusyError
 from diarist.memory.access import Access
+from diarist.memory.divergence import EDITED_KEY
 from diarist.memory.observational.log.edits import tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, logs_of
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
@@ -111,7 +112,10 @@ class Forgetting:
         return Receipt(message_ids=tuple([row.id for row in rows]))
 
     async def _note_forgotten(self, thread_id: str, rows: Sequence[Message]) -> None:
-        await self.storage.note_forgotten(thread_id, [Forgotten(seq_of(row), row.id, row.role) for row in rows])
+        """Record messages as forgotten, also under the ids that clients have for them."""
+        ids = [(row, row.id) for row in rows]
+        ids += [(row, row.metadata[EDITED_KEY]) for row in rows if EDITED_KEY in row.metadata]
+        await self.storage.note_forgotten(thread_id, [Forgotten(seq_of(row), known, row.role) for row, known in ids])
 
     async def logs_with(self, thread: Thread) -> list[ObservationLog]:
         """Return the logs that may cover the thread: this memory's own, stored or not, and the one of the other scope
