@@ -535,3 +535,11 @@ async def test_another_database_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=said):
             await memory.threads.import_all(mastra_lines(tmp_path / name))
+
+
+async def test_a_refused_import_only_raises(mastra: Mastra) -> None:
+    mastra.thread("trip")
+    mastra.thread("other")
+    memory = Memory(storage=InMemoryStorage())
+    with pytest.raises(InputError, match="thread 'trip' belongs to resource 'ada', not 'bob'"):
+        await memory.threads.import_all(mastra_lines(mastra.path), resource="bob")

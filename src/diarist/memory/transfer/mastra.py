@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cache
@@ -267,10 +267,11 @@ class _Database:
 
     # -- values
 
-    def _rows(self, table: str, *columns: str) -> Iterator[sqlite3.Row]:
-        if table in self._tables:
-            order = '"createdAt", rowid' if "createdAt" in self._columns(table) else "rowid"
-            yield from self._connection.execute(f"{self._select(table, *columns)} ORDER BY {order}")
+    def _rows(self, table: str, *columns: str) -> Iterable[sqlite3.Row]:
+        if table not in self._tables:
+            return ()
+        order = '"createdAt", rowid' if "createdAt" in self._columns(table) else "rowid"
+        return self._connection.execute(f"{self._select(table, *columns)} ORDER BY {order}")
 
     def _select(self, table: str, *columns: str) -> str:
         """Return a SELECT in which columns that an older database lacks are null."""
