@@ -201,6 +201,18 @@ def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
     assert "Note: conversations without messages, left out: 1" in told
 
 
+def test_a_note_about_many_conversations_is_one_line(folder: Path) -> None:
+    chats = [{"title": name, "messages": [{"role": "user", "content": name}]} for name in ("Rome", "Oslo", "Bern")]
+    chats[1]["messages"].append({"role": "user", "content": "more", "created_at": "2026-03-02T10:00:00Z"})  # type: ignore[attr-defined]
+    Path("chats.json").write_text(json.dumps(chats))
+    told = run("import", "chats.json", "memory.db").stderr.splitlines()
+    assert told == [
+        "Note: Rome and 1 more: no message has a time stamp",
+        "Note: Oslo: undated messages: 1",
+        "Imported 4 messages, 3 threads.",
+    ]
+
+
 def test_broken_messages_can_be_left_out(folder: Path) -> None:
     Path("chat.json").write_text(json.dumps([{"role": "user", "content": "hello"}, {"role": "nobody"}]))
     refused = run("import", "chat.json", "memory.db", status=2)

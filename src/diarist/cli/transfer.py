@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -191,9 +192,13 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
         async with _filling(address) as memory:
             for note in notes:
                 typer.echo(f"Note: {note}", err=True)
-            for chat, thread in zip(chats, threads, strict=True):
+            titles: defaultdict[str, list[str]] = defaultdict(list)
+            for chat in chats:
                 for note in chat.notes:
-                    typer.echo(f"Note: {chat.title}: {note}", err=True)
+                    titles[note].append(chat.title)
+            for note, (first, *others) in titles.items():
+                typer.echo(f"Note: {first}{f' and {len(others):,} more' if others else ''}: {note}", err=True)
+            for chat, thread in zip(chats, threads, strict=True):
                 new = await memory.messages.save(chat.messages, thread=thread, resource=how.resource, title=chat.title)
                 moved.messages += new
                 moved.threads += bool(new)
