@@ -237,9 +237,12 @@ async def test_memory_brings_its_tools_and_runs_them() -> None:
         assert memory.tools == [tool.definition for tool in view.tools]  # known before a turn, too
         assert await turn.call("update_working_memory", {"memory": "Name: Ada"}) == "Updated."
         assert "nothing" in await turn.call("update_working_memory", {"nothing": 1})
+        assert await turn.call("update_working_memory", '{"memory": "Name: Ada L."}') == "Updated."
+        for raw in ('{"memory": "Na', "null", '["Ada"]'):
+            assert "the arguments are not" in await turn.call("update_working_memory", raw)
         with pytest.raises(InputError, match="it has: update_working_memory, recall"):
             await turn.call("look", {})
-    assert "Ada" in await memory.working.get(resource="ada")
+    assert "Ada L." in await memory.working.get(resource="ada")
 
 
 @pytest.mark.parametrize("discards", [False, True])

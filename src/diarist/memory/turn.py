@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
+from diarist.encoding import parse_arguments
 from diarist.exceptions import ConfigError, ContextOverflowError, DiaristError, InputError, described
 from diarist.memory.background import Background
 from diarist.memory.divergence import fold_results, key_of
@@ -306,14 +307,18 @@ class Turn:
         call = OnError(messages=messages, error=overflow, model=self._model, steps=[], retry_count=0)
         return await self._attempt(self._pipeline.ask(call)) and call.retry
 
-    async def call(self, name: str, args: dict[str, Json], *, call_id: str = "") -> str:
+    async def call(self, name: str, args: dict[str, Json] | str, *, call_id: str = "") -> str:
         """Run one of memory's tools (``TurnView.tools``) and return its result for the model; errors are results, too.
 
-        Raises InputError for a tool that memory does not have.
+        ``args`` may be the JSON text of the model. Raises InputError for a tool that memory does not have.
         """
         tool = self._tools.get(name)
         if tool is None:
             raise InputError(f"memory has no tool {name!r}; it has: {', '.join(self._tools) or 'none'}")
+        if isinstance(args, str):
+            args, wrong = parse_arguments(args)
+            if wrong:
+                return wrong
         try:
             return as_text(
                 await cast(Any, tool.bind(args, ToolContext(run=self._context, call_id=call_id, tool_name=name))())

@@ -30,7 +30,6 @@ from agents.run import AgentRunner, CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from diarist.chunks import DataChunk
-from diarist.encoding import parse_arguments
 from diarist.exceptions import ConfigError, InputError, described
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.openai_agents.hooks import RunnerHooks
@@ -396,8 +395,7 @@ def _function_tool(tool: ToolDefinition) -> FunctionTool:
         run = _CURRENT.get()
         if run is None or run.turn is None:
             return "memory does not take part in this run"
-        args, wrong = parse_arguments(raw)
-        return wrong or await run.turn.call(tool.name, args, call_id=context.tool_call_id)
+        return await run.turn.call(tool.name, raw, call_id=context.tool_call_id)
 
     return FunctionTool(
         name=tool.name,
