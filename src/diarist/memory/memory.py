@@ -480,6 +480,7 @@ class Memory:
     ) -> Page[Hit]:
         """Find messages of a resource or thread that are similar in meaning to ``query`` or contain all its words.
 
+        By meaning it finds embedded messages only; ``messages.embed`` embeds missing ones, such as after an import.
         Results are ranked best first by reciprocal rank fusion of both searches, each with up to a hundred matches. If
         the storage has no text search, only meaning counts.
 
