@@ -6,6 +6,7 @@ Options of objects are checked when the object is made, and raise ConfigError. A
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from math import isfinite
 from typing import Any, cast
 
@@ -244,6 +245,12 @@ def check_whole(name: str, value: int, *, least: int) -> int:
     if value >= LARGEST:
         raise InputError(f"{name} must be below {LARGEST:,}, not {value}")
     return value
+
+
+def check_moment(name: str, value: object) -> None:
+    """Raise InputError for anything but None and a datetime with a time zone."""
+    if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
+        raise InputError(f"{name} needs a datetime with a time zone, not {value!r}")
 
 
 def check_ids(name: str, ids: Collection[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -199,6 +200,27 @@ def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
     told = run("import", "chats.jsonl", "memory.db", "--skip-broken-lines").stderr.splitlines()
     assert "Note: lines that are not JSON, left out: 1 (first: line 3)" in told
     assert "Note: conversations without messages, left out: 1" in told
+
+
+def test_a_conversation_begins_when_its_first_message_was_sent(folder: Path) -> None:
+    chats = [
+        {"title": day, "messages": [{"role": "user", "content": "hello", "created_at": f"{day}T10:00:00Z"}]}
+        for day in ("2026-03-02", "2026-01-02", "3026-01-02")
+    ]
+    Path("chats.json").write_text(json.dumps(chats))
+    run("import", "chats.json", "memory.db", "--resource", "ada")
+
+    async def begun() -> list[tuple[str, datetime | None]]:
+        async with Memory(storage=SQLiteStorage("memory.db")) as memory:
+            return [(found.title, found.created_at) for found in (await memory.threads.list(resource="ada")).items]
+
+    ahead, *found = asyncio.run(begun())
+    assert found == [
+        ("2026-03-02", datetime(2026, 3, 2, 10, tzinfo=UTC)),
+        ("2026-01-02", datetime(2026, 1, 2, 10, tzinfo=UTC)),
+    ]
+    assert ahead[1] is not None
+    assert ahead[1] <= datetime.now(UTC), "no conversation begins in the future"
 
 
 def test_a_note_about_many_conversations_is_one_line(folder: Path) -> None:

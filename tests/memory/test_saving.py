@@ -159,3 +159,12 @@ async def test_a_time_that_is_not_certain_is_refused(time: Any, says: str) -> No
             [Message.user("hi"), {"role": "user", "content": "a", "created_at": time}], thread="t"
         )
     assert await memory.messages.list(thread="t") == []
+
+
+async def test_the_beginning_of_a_new_thread_needs_a_time_zone() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    with pytest.raises(InputError, match="created_at needs a datetime with a time zone"):
+        await memory.messages.save("hi", thread="t", created_at=datetime(2026, 3, 2))
+    await memory.messages.save("hi", thread="t", created_at=datetime(2026, 3, 2, tzinfo=UTC))
+    await memory.messages.save("more", thread="t", created_at=datetime(2026, 3, 1, tzinfo=UTC))
+    assert (await memory.threads.get("t")).created_at == datetime(2026, 3, 2, tzinfo=UTC)

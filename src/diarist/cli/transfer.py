@@ -199,7 +199,13 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
             for note, (first, *others) in titles.items():
                 typer.echo(f"Note: {first}{f' and {len(others):,} more' if others else ''}: {note}", err=True)
             for chat, thread in zip(chats, threads, strict=True):
-                new = await memory.messages.save(chat.messages, thread=thread, resource=how.resource, title=chat.title)
+                new = await memory.messages.save(
+                    chat.messages,
+                    thread=thread,
+                    resource=how.resource,
+                    title=chat.title,
+                    created_at=chat.messages[0].created_at,
+                )
                 moved.messages += new
                 moved.threads += bool(new)
     return moved

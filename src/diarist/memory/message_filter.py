@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from diarist.checks import check_limit, check_whole, checked_metadata
+from diarist.checks import check_limit, check_moment, check_whole, checked_metadata
 from diarist.exceptions import InputError
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
@@ -44,9 +44,7 @@ class MessageFilter:
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
-            moment: object = getattr(self, name)
-            if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-                raise InputError(f"{name} needs a datetime with a time zone, not {moment!r}")
+            check_moment(name, getattr(self, name))
         self._wanted.update({key: canonical(value) for key, value in checked_metadata(self.metadata).items()})
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from diarist.checks import check_ids, check_metadata_of, check_names, checked_metadata
+from diarist.checks import check_ids, check_metadata_of, check_moment, check_names, checked_metadata
 from diarist.counting import count_messages
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.memory.access import Access
@@ -26,7 +26,7 @@ from diarist.memory.rows import seq_of
 from diarist.memory.run_lifecycle import check_owner
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages
-from diarist.messages import Json, Message, Part, TextPart
+from diarist.messages import Json, Message, Part, TextPart, utc_now
 from diarist.storage.base import SearchStorage
 from diarist.storage.codec import merge_metadata
 from diarist.storage.records import Forgotten, Hit, Page, Thread, own_resource
@@ -80,7 +80,15 @@ class Messages:
         )
         return rows[::-1] if from_the_end and not newest_first else rows
 
-    async def save(self, messages: MessageInput, *, thread: str, resource: str | None = None, title: str = "") -> int:
+    async def save(
+        self,
+        messages: MessageInput,
+        *,
+        thread: str,
+        resource: str | None = None,
+        title: str = "",
+        created_at: datetime | None = None,
+    ) -> int:
         """Add messages at the end of a thread, all or none. Creates the thread if necessary.
 
         Skips system messages, and messages with an id that the thread has or had. If two new messages share an id, the
@@ -89,6 +97,7 @@ class Messages:
         Args:
             messages: As for ``generate``: a text, a message, or a list of messages or OpenAI-style dictionaries.
             title: The title, if this call creates the thread.
+            created_at: When the conversation began, if this call creates the thread. None, or a future time: now.
 
         Raises:
             InputError: The thread belongs to another resource; or an input entry is invalid (the error names it).
@@ -100,6 +109,7 @@ class Messages:
         given = list({message.id: message for message in said}.values())
         check_metadata_of(given)
         check_names(thread=thread, resource=resource)
+        check_moment("created_at", created_at)
         found = await self._storage.get_thread(thread)
         if found is not None:
             check_owner(found, resource or own_resource(thread))
@@ -109,6 +119,8 @@ class Messages:
         fresh = list(map(unstored, fresh))
         await count_messages(fresh, self._counter)
         owner = Thread(id=thread, resource_id=resource or own_resource(thread), title=title)
+        if created_at is not None and created_at < utc_now():
+            owner.created_at = created_at
         async with self._access.hold(owner) as run:
             fresh = await self._unknown(thread, fresh)  # messages may have been stored while this call waited
             numbers = await self._storage.append_messages(run, fresh, source="input")
