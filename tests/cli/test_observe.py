@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from diarist import Memory
 from diarist.cli.app import app
+from diarist.storage import SQLiteStorage
 
 FACTS = [
     "My name is Ada and my sister Bea lives in Trieste.",
@@ -144,6 +146,15 @@ def test_observing_a_file_again_adds_only_its_new_messages(file: Path):
     assert grown["new_messages"] == 2
     assert "555 0199" in grown["diary"]
     assert grown["diary"].startswith(first["entries"][0]["text"].strip())
+
+
+def test_a_stored_conversation_begins_when_its_first_message_was_sent(file: Path):
+    storage = file.with_name("memory.db")
+    observe_json(file, "--storage", storage)
+    memory = Memory(storage=SQLiteStorage(storage))
+    [thread] = memory.sync.threads.list().items
+    assert thread.created_at == memory.sync.messages.list(thread=thread.id)[0].created_at
+    memory.sync.close()
 
 
 def test_an_end_that_waits_for_a_tool_is_taken_when_it_is_complete(file: Path):

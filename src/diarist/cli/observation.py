@@ -121,7 +121,8 @@ class Observing:
 
         started = time.monotonic()
         async with Memory(storage=self._storage, observational_memory=self._config) as memory:
-            self.new_messages = await memory.messages.save(self.messages, thread=self.thread)
+            begun = self.messages[0].created_at
+            self.new_messages = await memory.messages.save(self.messages, thread=self.thread, created_at=begun)
             self.stored = True
             await memory.diary.observe(thread=self.thread, on_progress=on_progress, on_event=count)
             self.log = await memory.diary.get(thread=self.thread)
