@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from diarist.chunks import Usage
-from diarist.exceptions import message_of
-from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.exceptions import RoleError, message_of
+from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
 from diarist.messages import Message, copy_message
 from diarist.processors.base import MaybeAwaitable, call_sync_or_async
