@@ -164,7 +164,7 @@ async def test_an_unknown_name_suggests_similar_ones() -> None:
         ([], {}, "tools is empty"),
         ([LIBRARY[0], make_tool("createIssue", "")], {}, "two tools have the name 'createIssue'"),
         ([make_tool("load_tool", "")], {}, "must not have the name 'load_tool'"),
-        (LIBRARY, {"top_k": 0}, "top_k must be more than 0"),
+        (LIBRARY, {"top_k": 0}, "top_k must be a whole number from 1 on"),
         (LIBRARY, {"ttl": 0}, "ttl must be more than 0"),
         (LIBRARY, {"min_score": -1}, "min_score must not be negative"),
     ],
