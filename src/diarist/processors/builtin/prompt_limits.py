@@ -122,8 +122,7 @@ class TokenLimiter(Processor[Any, _State]):
             ``TokenCounter``.
         trim: How the messages to keep are selected, from new to old. ``"best-fit"`` (default) skips messages that do
             not fit, such as one huge tool result; ``"contiguous"`` stops at the first message that does not fit.
-        output_limit: Tokens of text in one step's answer; requires the limiter in ``output_processors`` too. Default:
-            no limit.
+        output_limit: Tokens of text in one step's answer; put the limiter into ``processors`` then. Default: no limit.
         output_strategy: ``"truncate"`` (default) drops the text beyond the limit; ``"abort"`` blocks the run.
 
     Example::
@@ -145,6 +144,7 @@ class TokenLimiter(Processor[Any, _State]):
         one_of("TokenLimiter", "output_strategy", self.output_strategy, ("truncate", "abort"))
         if self.output_limit is not None:
             whole("TokenLimiter", "output_limit", self.output_limit, least=1)
+            self.output_option = "output_limit"
         try:
             self._counter = counter_for(self.encoding) if isinstance(self.encoding, str) else self.encoding
         except ConfigError as error:
