@@ -327,6 +327,7 @@ async def test_a_failed_stream_sends_no_part_of_a_match() -> None:
         ({"presets": "pii"}, "presets must be a list of texts"),
         ({"presets": 5}, "presets must be a list of texts"),
         ({"phases": "input"}, "phases must be a list of texts"),
+        ({"phases": ()}, "phases is empty; give 'input', 'output' or both"),
         ({"patterns": 5}, "patterns must be"),
         ({"replacement": 5}, "replacement must be a text"),
         ({"tools": "no"}, "tools must be True or False"),
