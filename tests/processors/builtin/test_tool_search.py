@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist import Agent, Tool, tool
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, ProcessorError
 from diarist.processors import ToolSearchProcessor
 from diarist.processors.builtin.tool_search import ToolIndex
 from diarist.testing import ScriptedModel, ToolCall
@@ -172,3 +172,13 @@ async def test_an_unknown_name_suggests_similar_ones() -> None:
 def test_wrong_options_are_named(tools: list[Tool], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ToolSearchProcessor(tools, **options)
+
+
+async def test_an_own_tool_with_the_name_of_one_of_the_two_is_refused() -> None:
+    agent = Agent(
+        model=ScriptedModel("ok"),
+        tools=[make_tool("search_tools", "Search the workshop.")],
+        input_processors=[ToolSearchProcessor(LIBRARY)],
+    )
+    with pytest.raises(ProcessorError, match="the agent has a tool 'search_tools' of its own: give it another name"):
+        await agent.generate("?")

@@ -82,6 +82,8 @@ class ToolSearchProcessor(Processor[Any]):
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
         """Add the two tools and the thread's loaded tools to the step's tools."""
+        if taken := [name for name, own in self._own.items() if args.tools.get(name, own) is not own]:
+            raise ConfigError(f"the agent has a tool {taken[0]!r} of its own: give it another name")
         loaded = self._loaded(args.context)
         unloaded = self._library.keys() - loaded.names
 
