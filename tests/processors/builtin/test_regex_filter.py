@@ -341,3 +341,19 @@ async def test_a_failed_stream_sends_no_part_of_a_match() -> None:
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         RegexFilter(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("at https://example.org/?m=ada@example.org", "at https://example.org/?[EMAIL]"),
+        ("at https://example.org/to/ada@example.org", "at https://example.org/to/[EMAIL]"),
+        ("at https://social.example/@ada.b.c/posts", "at https://social.example/@ada.b.c/posts"),
+        ("by R&D@example.org", "by [EMAIL]"),
+        ("from bounces+ada=example.org@list.example", "from [EMAIL]"),
+    ],
+)
+async def test_an_address_in_a_url_leaves_the_url(text: str, redacted: str) -> None:
+    model = ScriptedModel("ok")
+    await Agent(model=model, input_processors=[RegexFilter(["pii"])]).generate(text)
+    assert model.requests[0].text == f"[user]\n{redacted}"
