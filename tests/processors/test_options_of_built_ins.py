@@ -14,6 +14,7 @@ from diarist.processors import (
     CompatRule,
     CostGuard,
     EnsureFinalResponse,
+    ModelClassifier,
     Parallel,
     PrefillErrorHandler,
     ProviderHistoryCompat,
@@ -27,6 +28,7 @@ from diarist.processors import (
     ToolSearchProcessor,
     UnicodeNormalizer,
 )
+from diarist.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -56,6 +58,11 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (ToolSearchProcessor, {"tools": [abs], "top_k": 1.5}, "top_k must be a whole number from 1 on, not 1.5"),
     (CostGuard, {"max_cost": 1, "price": 0.5}, "CostGuard: price must be a function, not 0.5"),
     (partial(Parallel, UnicodeNormalizer()), {"merge": "first"}, "Parallel: merge must be a function, not 'first'"),
+    (
+        partial(ModelClassifier, ScriptedModel(), task="Judge."),
+        {"categories": ["hate"]},
+        r"ModelClassifier: categories must be a mapping of names to descriptions, not \['hate'\]",
+    ),
     (PrefillErrorHandler, {"text": None}, "PrefillErrorHandler: text must be a text, not None"),
     (UnicodeNormalizer, {"keep_emoji": "no"}, "UnicodeNormalizer: keep_emoji must be True or False, not 'no'"),
 ]
