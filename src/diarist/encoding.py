@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
-_LONG_NUMBER = re.compile(r"\d{19}")
+LONG_NUMBER = re.compile(r"\d{19}")
 """Matches in integers of more than 64 bits, which orjson reads as floats."""
 
 
@@ -32,7 +32,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
         return {}, None
     try:
         value = orjson.loads(raw)
-        if _LONG_NUMBER.search(raw):
+        if LONG_NUMBER.search(raw):
             value = json.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:
         return {}, f"the arguments are not JSON ({error}): {raw[:500]}"

@@ -21,6 +21,7 @@ The tree is divided by who can solve the problem::
     │   │   └── ModelTimeoutError
     │   ├── ModelConnectionError    no connection, or it was cut in the middle of an answer
     │   └── ModelResponseError      an answer that cannot be read
+    ├── RoleError                   the Observer or the Reflector gave nothing usable, or a hook of memory failed
     ├── ToolError                   raised by a tool to tell the model what went wrong
     ├── ProcessorError              a processor failed
     │   └── ProcessorResultError    a processor returned something its hook does not allow
@@ -142,6 +143,11 @@ class ModelConnectionError(ModelError):
 
 class ModelResponseError(ModelError):
     """The provider's answer cannot be read."""
+
+
+class RoleError(DiaristError):
+    """The Observer or the Reflector returned nothing usable (an empty answer, or only repetitions), or a hook
+    failed."""
 
 
 class ToolError(DiaristError):

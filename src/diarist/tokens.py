@@ -112,6 +112,16 @@ def default_counter() -> TokenCounter:
     return _DEFAULT
 
 
+def checked_counter(owner: str, given: TokenCounter | None) -> TokenCounter:
+    """Return the counter of an option ``token_counter``; for None, the default. Raises ConfigError for anything else,
+    such as the name of an encoding."""
+    if given is None:
+        return default_counter()
+    if not isinstance(getattr(given, "name", None), str) or not callable(getattr(given, "count", None)):
+        raise ConfigError(f"{owner}: token_counter must be an object with a name and count(text), not {given!r}")
+    return given
+
+
 def rarity(word: str) -> float:
     """Return how rare a word in lower case is: 0.0 for the most frequent, 1.0 for those that are not one token.
 

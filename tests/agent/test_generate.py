@@ -130,6 +130,8 @@ async def test_input_forms() -> None:
     ("value", "says"),
     [
         ([], "empty"),
+        ("", "the input is an empty text"),
+        (" \n", "the input is an empty text"),
         (7, "not int"),
         (None, "not NoneType"),
         (["hi"], "message 0"),

@@ -237,6 +237,27 @@ def nest(depth: int) -> Any:
     return value
 
 
+def hold_itself() -> Any:
+    """A dictionary that contains itself."""
+    value: dict[str, Any] = {}
+    value["me"] = value
+    return value
+
+
+@dataclass
+class Node:
+    """A node of a graph."""
+
+    next: Any = None
+
+
+def make_ring() -> Node:
+    """An object that leads back to itself."""
+    node = Node()
+    node.next = node
+    return node
+
+
 def accept(value: Any) -> str:
     """Take anything."""
     return "taken"
@@ -251,6 +272,8 @@ def accept(value: Any) -> str:
         (block, {}, "ProcessorAbort: stop"),
         (unspeakable, {}, "the result has no JSON form"),
         (nest, {"depth": 101}, "the result is nested more than 100 deep"),
+        (hold_itself, {}, "the result contains itself, or is nested more than 100 deep"),
+        (make_ring, {}, "the result has no JSON form: Circular reference"),
         (
             accept,
             f'{{"value": {"[" * 300}{"]" * 300}}}',

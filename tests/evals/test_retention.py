@@ -14,8 +14,8 @@ from diarist.evals.evidence import read_evidence
 from diarist.evals.keyless import evaluate_retention
 from diarist.evals.retention import Retention, measure
 from diarist.evals.updates import CASES, measure_updates
-from diarist.exceptions import InputError
-from diarist.memory.observational.roles.base import Observed, RoleError
+from diarist.exceptions import InputError, RoleError
+from diarist.memory.observational.roles.base import Observed
 from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
 from diarist.messages import Message
 from diarist.storage.records import Observation

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diarist.chunks import Usage
-from diarist.exceptions import ModelConnectionError
+from diarist.exceptions import ModelConnectionError, RoleError
 from diarist.memory.observational.message_units import whole_units
-from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
+from diarist.memory.observational.roles.base import Observed, Reflected
 from diarist.messages import Message, ToolPart, as_text
 from diarist.storage import Observation
 

@@ -516,6 +516,12 @@ def test_odd_but_legal_text_survives(read: Any):
     assert chat.messages[0].text == "line\u2028separator, half \ufffd surrogate, \x85"
 
 
+def test_long_integers_keep_their_digits(read: Any):
+    call = {"type": "tool_use", "id": "1", "name": "pay", "input": {"amount": 10**25 + 1, "id": 2**63 - 1, "rate": 0.1}}
+    chat = read(lines(user("Pay."), {"role": "assistant", "content": [call]}))
+    assert chat.messages[1].tool_parts[0].args == {"amount": str(10**25 + 1), "id": 2**63 - 1, "rate": 0.1}
+
+
 KEYS = ["role", "content", "messages", "type", "message", "uuid", "tool_calls", "function", "name",
         "tool_call_id", "traj", "conversation", "speaker_a", "speaker_b", "session_1", "timestamp",
         "text", "id", "input", "speaker", "image_url", "arguments"]  # fmt: skip

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.chunks import Usage
+from diarist.exceptions import InputError
 from diarist.models import cost
+from diarist.testing import ScriptedModel
 
 
 def test_each_kind_of_token_has_its_price() -> None:
@@ -40,3 +44,9 @@ def test_a_price_is_never_negative(plain: int, cached: int, output: int) -> None
     price = cost("anthropic/claude-sonnet-5", usage)
     assert price is not None
     assert (price > 0) == (usage.total_tokens > 0)
+
+
+def test_a_model_in_place_of_its_id_is_refused() -> None:
+    model: Any = ScriptedModel()
+    with pytest.raises(InputError, match="model_id must be a text, not ScriptedModel"):
+        cost(model, Usage())

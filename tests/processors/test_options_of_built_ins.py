@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from diarist.exceptions import ConfigError
 from diarist.processors import (
+    BatchParts,
     CompatRule,
     CostGuard,
     EnsureFinalResponse,
+    ModelClassifier,
+    Parallel,
+    PrefillErrorHandler,
     ProviderHistoryCompat,
     RegexFilter,
     ResponseCache,
@@ -19,21 +24,25 @@ from diarist.processors import (
     StorageLedger,
     StreamErrorRetry,
     TokenLimiter,
+    ToolCallFilter,
+    ToolSearchProcessor,
+    UnicodeNormalizer,
 )
+from diarist.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
 WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
-    (TokenLimiter, {"limit": "100"}, "TokenLimiter: limit must be a number, not '100'"),
+    (TokenLimiter, {"limit": "100"}, "TokenLimiter: limit must be a whole number from 1 on, not '100'"),
     (TokenLimiter, {"limit": 9, "encoding": 5}, "TokenLimiter: encoding must be an object with the method 'count'"),
     (CostGuard, {"max_cost": "1"}, "CostGuard: max_cost must be a number, not '1'"),
     (CostGuard, {"max_cost": 1, "ledger": 5}, "CostGuard: ledger must be an object with the method 'spent', not 5"),
-    (EnsureFinalResponse, {"max_steps": "5"}, "EnsureFinalResponse: max_steps must be a number, not '5'"),
+    (EnsureFinalResponse, {"max_steps": "5"}, "max_steps must be a whole number from 1 on, not '5'"),
     (ResponseCache, {"store": 5}, "ResponseCache: store must be an object with the method 'get', not 5"),
     (StorageCache, {"storage": "cache.db"}, "storage must be a Storage, such as SQLiteStorage"),
     (StorageLedger, {"storage": "costs.db"}, "storage must be a Storage, such as SQLiteStorage"),
-    (StreamErrorRetry, {"max_retries": "1"}, "StreamErrorRetry: max_retries must be a number, not '1'"),
+    (StreamErrorRetry, {"max_retries": "1"}, "StreamErrorRetry: max_retries must be a whole number from 0 on, not '1'"),
     (StreamErrorRetry, {"matchers": "foo"}, "StreamErrorRetry: matchers must be a list of functions, not 'foo'"),
     (
         CompatRule,
@@ -43,6 +52,19 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (CompatRule, {"name": "x", "fix": bool, "error_patterns": [5]}, "compatibility rule 'x': 5 is not a valid pattern"),
     (CompatRule, {"name": "x", "fix": 5, "error_patterns": ["a"]}, "fix must be a function, not 5"),
     (ProviderHistoryCompat, {"additional_rules": 5}, "additional_rules must be a list of CompatRule, not 5"),
+    (BatchParts, {"size": 1.5}, "BatchParts: size must be a whole number from 1 on, not 1.5"),
+    (ToolCallFilter, {"keep_recent": 1.5}, "ToolCallFilter: keep_recent must be a whole number from 0 on, not 1.5"),
+    (ToolCallFilter, {"exclude": 5}, "ToolCallFilter: exclude must be a list of texts, not 5"),
+    (ToolSearchProcessor, {"tools": [abs], "top_k": 1.5}, "top_k must be a whole number from 1 on, not 1.5"),
+    (CostGuard, {"max_cost": 1, "price": 0.5}, "CostGuard: price must be a function, not 0.5"),
+    (partial(Parallel, UnicodeNormalizer()), {"merge": "first"}, "Parallel: merge must be a function, not 'first'"),
+    (
+        partial(ModelClassifier, ScriptedModel(), task="Judge."),
+        {"categories": ["hate"]},
+        r"ModelClassifier: categories must be a mapping of names to descriptions, not \['hate'\]",
+    ),
+    (PrefillErrorHandler, {"text": None}, "PrefillErrorHandler: text must be a text, not None"),
+    (UnicodeNormalizer, {"keep_emoji": "no"}, "UnicodeNormalizer: keep_emoji must be True or False, not 'no'"),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from diarist import Agent, Processor, processor
 from diarist.exceptions import ConfigError
-from diarist.processors import ModerationProcessor, UnicodeNormalizer
+from diarist.processors import ModerationProcessor, RegexFilter, TokenLimiter, UnicodeNormalizer
 from diarist.processors.compose import Branch, Parallel, Sequence
 from diarist.testing import ScriptedModel
 
@@ -70,6 +70,12 @@ REMEDY = "put it into processors="
         ({"input_processors": [Branch((bool, UnicodeNormalizer()), default=Parallel(Judge()))]}, "'judge' in 'branch"),
         ({"input_processors": [Holds()]}, f"'holds' has hold_output, which has no effect there; {REMEDY}"),
         ({"input_processors": [Sequence(Holds())]}, "'holds' in .* has hold_output"),
+        (
+            {"input_processors": [TokenLimiter(9, output_limit=9)]},
+            f"'token-limiter' has output_limit, which .*{REMEDY}",
+        ),
+        ({"input_processors": [Sequence(TokenLimiter(9, output_limit=9))]}, "in 'sequence.* has output_limit, which"),
+        ({"input_processors": [RegexFilter(phases=["output"])]}, r"'regex-filter' has phases=\('output',\), which"),
         ({"processors": [on_the_object()]}, "'judge' has process_input set on the object.*@processor.input"),
         ({"processors": [Careless()]}, "'careless' has on_error='contnue'; allowed: 'fail', 'continue'"),
         ({"processors": [Parallel(Careless())]}, "'careless' has on_error='contnue'"),

@@ -24,7 +24,7 @@ from diarist.agent.options import (
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import check_approvals
 from diarist.agent.stream import AgentStream
-from diarist.checks import text_or_texts
+from diarist.checks import text_or_texts, texts
 from diarist.concurrency import CLEANUP_GRACE
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageInput, MessageList, to_messages
@@ -107,6 +107,7 @@ class Agent(Generic[DepsT]):
         model_settings: ModelSettings | None = None,
         default_options: CallOptions | None = None,
     ) -> None:
+        texts("Agent", name=name)
         self.name = name
         self._entries = entries_of(model)
         self.model: Model = self._entries[0].model

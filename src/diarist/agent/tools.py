@@ -198,15 +198,15 @@ def plain(value: Any) -> Json:
     Of another agent's result, also inside lists and dictionaries, only the answer is returned: the rest has prompts
     that the model must not see. If it has none, ToolError says why.
     """
-    value = _answers(value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    from pydantic_core import PydanticSerializationError
-
     try:
+        value = _answers(value)
+        if value is None or isinstance(value, str | int | float | bool):
+            return value
         result = jsonable(value)
-    except PydanticSerializationError as error:
+    except ValueError as error:  # an object that pydantic does not know, or one that contains itself
         raise ToolError(f"the result has no JSON form: {error}") from error
+    except RecursionError as error:
+        raise ToolError(f"the result contains itself, or is nested more than {MAX_NESTING} deep") from error
     if too_deep(result):
         raise ToolError(f"the result is nested more than {MAX_NESTING} deep")
     return result

@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgreSQL needs an extra of diarist: pip install 'diarist[postgres]'") from error
 
-from diarist.checks import seconds, whole
+from diarist.checks import seconds, texts, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
 
@@ -441,7 +441,7 @@ def without_password(url: str) -> str:
     try:
         found = urlsplit(url)
         user, at, hosts = found.netloc.rpartition("@")
-    except (ValueError, TypeError) as error:  # TypeError: None, from an environment variable that is not set
+    except (ValueError, TypeError, AttributeError) as error:  # None, from an environment variable that is not set
         raise ConfigError(f"not a URL of a PostgreSQL database: {_EXAMPLE}") from error
     ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts.split(",")]
     # In a password with a slash, the text before the slash looks like a port.
@@ -454,6 +454,7 @@ def without_password(url: str) -> str:
 
 def check_schema_name(name: str) -> None:
     """Raise ConfigError for a name that PostgreSQL would truncate, reject or misinterpret."""
+    texts("", schema=name)
     size = len(name.encode(errors="replace"))
     half = any("\ud800" <= character <= "\udfff" for character in name)
     if not 1 <= size <= 63 or "\0" in name or name.startswith("pg_") or name == "$user" or half:

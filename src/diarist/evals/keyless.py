@@ -11,9 +11,8 @@ from diarist.evals.anchors import KINDS, AnchorKind
 from diarist.evals.evidence import read_evidence
 from diarist.evals.retention import Retention, measure
 from diarist.evals.updates import Updates, measure_updates
-from diarist.exceptions import InputError
+from diarist.exceptions import InputError, RoleError
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.role_models import EXTRACTIVE, RoleModels
 from diarist.models.base import Model
 from diarist.tokens import default_counter

@@ -18,8 +18,8 @@ from diarist.evals.anchors import AnchorKind, Sources, find_anchors
 from diarist.evals.baselines import BY_BATCH, WHOLE, fill, messages_of, sentences_of, split_sentences
 from diarist.evals.evidence import Conversation, Question, dates_between, full_text, stems
 from diarist.evals.work import STOPS
-from diarist.exceptions import ModelError
-from diarist.memory.observational.roles.base import ObserverRole, RoleError
+from diarist.exceptions import ModelError, RoleError
+from diarist.memory.observational.roles.base import ObserverRole
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
 from diarist.memory.observational.roles.extractive.reflector import body, read_lines
 from diarist.memory.observational.roles.transcript import speaker

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from diarist.evals.retention import as_entry
 from diarist.evals.work import STOPS
-from diarist.exceptions import ModelError
-from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleError
+from diarist.exceptions import ModelError, RoleError
+from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
 from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.messages import Message
 from diarist.storage.records import Observation

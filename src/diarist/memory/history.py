@@ -17,7 +17,7 @@ from diarist.processors.base import (
     Processor,
 )
 from diarist.storage.base import Storage, checked_storage
-from diarist.tokens import TokenCounter, default_counter
+from diarist.tokens import TokenCounter, checked_counter
 
 
 class HistoryProcessor(Processor[Any]):
@@ -46,7 +46,7 @@ class HistoryProcessor(Processor[Any]):
         seconds("MessageHistory", "thread_wait", thread_wait, zero=True)
         flags("MessageHistory", read_only=read_only)
         self._storage = checked_storage(storage)
-        self._counter = token_counter or default_counter()
+        self._counter = checked_counter("MessageHistory", token_counter)
         self._last = last_messages
         self._thread_wait = thread_wait
         self._read_only = read_only

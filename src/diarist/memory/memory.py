@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from diarist.checks import check_names, flags, function, has_methods, message_limit, one_of, seconds, texts
+from diarist.checks import check_names, flags, function, message_limit, one_of, seconds, texts
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError
 from diarist.memory.access import Access
@@ -47,7 +47,7 @@ from diarist.run_context import MemoryOptions, ThreadRef
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
 from diarist.sync import blocking, run_sync
-from diarist.tokens import TokenCounter, default_counter
+from diarist.tokens import TokenCounter, checked_counter
 from diarist.tools import ToolDefinition
 
 if TYPE_CHECKING:  # loaded if there is observational memory
@@ -143,8 +143,7 @@ class Memory:
 
             storage = SQLiteStorage("memory.db")
         self.storage = checked_storage(storage)
-        self.counter = token_counter or default_counter()
-        has_methods("Memory", "token_counter", self.counter, "count")
+        self.counter = checked_counter("Memory", token_counter)
         if last_messages is None:
             last_messages = DEFAULT_LAST_MESSAGES
         message_limit("", "last_messages", last_messages)

@@ -23,6 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("PostgresQueue needs an extra of diarist: pip install 'diarist[queue]'") from error
 
+from diarist.checks import seconds, texts
 from diarist.concurrency import being_cancelled, inner_cancel_as_error
 from diarist.databases.postgres import NoAnswerError, check_schema_name, without_password
 from diarist.exceptions import ConfigError, InputError, SchemaError, StorageError
@@ -65,10 +66,10 @@ class PostgresQueue:
         self, url: str, *, schema: str = "diarist_queue", name: str = "diarist", statement_timeout: float = 30.0
     ) -> None:
         check_schema_name(schema)
+        texts("", name=name)
         if not 1 <= len(name) <= 50:
             raise ConfigError(f"name must be 1 to 50 characters long, not {name!r}")
-        if not statement_timeout > 0:
-            raise ConfigError(f"statement_timeout must be a positive number of seconds, not {statement_timeout}")
+        seconds("", "statement_timeout", statement_timeout)
         self.name = name
         self._statement_timeout = statement_timeout
         self.location = without_password(url)

@@ -16,7 +16,7 @@ from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.models.embedders import Embedder
 from diarist.storage.base import Storage, checked_storage
-from diarist.tokens import TokenCounter, default_counter
+from diarist.tokens import TokenCounter, checked_counter
 
 
 class WorkingMemory(WorkingMemoryProcessor):
@@ -44,7 +44,7 @@ class WorkingMemory(WorkingMemoryProcessor):
             raise ConfigError("config has enabled=False: leave WorkingMemory out of the agent's processors instead")
         if config.kept_by == "observer":
             raise ConfigError("kept_by='observer' needs Memory(working_memory=..., observational_memory=...)")
-        super().__init__(checked_storage(storage), config, counter=token_counter or default_counter())
+        super().__init__(checked_storage(storage), config, counter=checked_counter("WorkingMemory", token_counter))
 
     async def close(self) -> None:
         await self._storage.close()
@@ -85,7 +85,7 @@ class SemanticRecall(SemanticRecallProcessor):
         load_zone(timezone)
         config = SemanticRecallConfig() if config is None else config
         instance("SemanticRecall", "config", config, SemanticRecallConfig)
-        storage, counter = checked_storage(storage), token_counter or default_counter()
+        storage, counter = checked_storage(storage), checked_counter("SemanticRecall", token_counter)
         index = semantic_index(storage, config, vector, embedder)
         if index is None:
             raise ConfigError("semantic recall needs a vector store: leave out vector=False")

@@ -91,7 +91,8 @@ class Threads:
                 exactly once.
             newest_first: False: oldest first.
 
-        Raises InputError for a limit below 1, an invalid cursor, or metadata that cannot be searched for.
+        Raises InputError for a limit below 1, a cursor that is invalid or of the other order, or metadata that cannot
+        be searched for.
         """
         check_names(resource=resource)
         if metadata is not None:

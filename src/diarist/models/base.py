@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from diarist.checks import not_negative, positive, text_or_texts, whole
+from diarist.checks import LARGEST, flags, not_negative, positive, text_or_texts, whole
 from diarist.chunks import Chunk
 from diarist.messages import Json, Prompt
 from diarist.tools import ToolDefinition
@@ -36,8 +36,7 @@ class ModelSettings:
         parallel_tool_calls: False asks for one tool call at a time.
 
     Raises:
-        ConfigError: ``temperature``, ``top_p``, ``max_output_tokens`` or a timeout is not a number, or too small; or
-            ``stop`` is not text.
+        ConfigError: A setting is of another type, or a number is too small.
     """
 
     temperature: float | None = None
@@ -54,12 +53,15 @@ class ModelSettings:
             "temperature": not_negative,
             "top_p": not_negative,
             "max_output_tokens": partial(whole, least=1),
+            "seed": partial(whole, least=-LARGEST),
             "timeout": positive,
             "total_timeout": positive,
         }
         for name, check in checks.items():
             if (value := getattr(self, name)) is not None:
                 check("ModelSettings", name, value)
+        if self.parallel_tool_calls is not None:
+            flags("ModelSettings", parallel_tool_calls=self.parallel_tool_calls)
         if self.stop is not None:
             object.__setattr__(self, "stop", text_or_texts("ModelSettings", "stop", self.stop))
 

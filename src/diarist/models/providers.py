@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 
+from diarist.checks import checked
 from diarist.chunks import Usage
 from diarist.exceptions import ConfigError
 
@@ -153,12 +154,12 @@ def cost(model_id: str, usage: Usage) -> float | None:
 
     The list prices come from the installed ``genai-prices`` package, offline. Plain, cached and cache-write tokens have
     their own prices; discounts are not included. Some prices rise with the length of a prompt. For several calls,
-    add up their costs, not their usage.
+    add up their costs, not their usage. Raises InputError for anything but a text as the id.
     """
     from genai_prices import Usage as PricedUsage
     from genai_prices import calc_price
 
-    provider, _, name = model_id.partition("/")
+    provider, _, name = checked(model_id, "model_id").partition("/")
     priced = PricedUsage(
         input_tokens=usage.input_tokens,
         cache_read_tokens=usage.cached_tokens,

@@ -352,6 +352,8 @@ class Processor(Generic[D, S]):
         stores_run: True, for memory: the processor stores the run and its messages; a run has one such processor.
         loads_history: True, for memory: the processor loads the messages of the run's thread.
         needs_history: True, for memory: an agent with the processor needs one with ``loads_history``.
+        output_option: Name of an option that was set, and has no effect in ``input_processors``: the agent refuses a
+            processor that is only there.
         edits_in_place: False promises that no hook edits a message or chunk of the run, or a message of the prompt
             except system messages, in place. Hooks may still return or add others, and replace messages of the
             prompt. If all processors promise it, chunks and messages are not copied, and a message is rendered only
@@ -369,6 +371,7 @@ class Processor(Generic[D, S]):
     stores_run: bool = False
     loads_history: bool = False
     needs_history: bool = False
+    output_option: str = ""
     edits_in_place: bool = True
 
     def __init_subclass__(cls, **more: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from typing import Any, TypeVar
 
+from diarist.checks import function
 from diarist.exceptions import ConfigError
 from diarist.processors.base import Processor, call_sync_or_async
 from diarist.processors.hooks import Hook
@@ -82,6 +83,7 @@ class Parallel(Composition):
 
     def __init__(self, *parts: Processor[Any], merge: Merge | None = None, id: str | None = None) -> None:
         super().__init__(parts, id=id)
+        function("Parallel", "merge", merge)
         self.merge = merge
 
 

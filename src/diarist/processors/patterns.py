@@ -158,8 +158,9 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 PRESETS: dict[str, dict[str, KnownPattern]] = {
     "pii": {
         "email": KnownPattern(
-            rf"(?=[.!#$%&'*+/=?^`{{|}}~-]{{0,63}}\w)[\w.!#$%&'*+/=?^`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
-            begins=r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@",
+            # RFC 5322 allows "/" and "?" too, but they are far more often part of a URL with an address in it.
+            rf"(?=[.!#$%&'*+=^`{{|}}~-]{{0,63}}\w)[\w.!#$%&'*+=^`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{1,8}}",
+            begins=r"[\w.!#$%&'*+=^`{|}~-]{1,64}@",
             inside_words=True,
         ),
         "credit_card": KnownPattern(

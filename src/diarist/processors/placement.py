@@ -21,7 +21,7 @@ _LIST_HOOKS = {
     "processors": HOOKS,
 }
 
-_HOLDING = ("output_processors", "processors")
+_OUTPUT = ("output_processors", "processors")
 
 _MISSPELT_FROM = 0.85
 """Similarity to a hook's name (1: equal) from which a method's name counts as misspelt. ``process_ouput_step`` has
@@ -69,7 +69,7 @@ def check_list(list_name: str, processors: Sequence[Any]) -> list[Processor[Any]
 
 
 def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
-    """Raise ConfigError if a list runs none of the hooks of a processor, or if ``hold_output`` has no effect in it.
+    """Raise ConfigError if a list runs none of the hooks of a processor, or if an option has no effect in it.
 
     Processors in compositions are checked, too.
 
@@ -82,14 +82,16 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
         for processor in processors
         for part in leaves([processor])
     ]
-    holding = {id(part) for name, _, part in placed if part.hold_output and name in _HOLDING}
+    on_output = {id(part) for name, _, part in placed if name in _OUTPUT}
+    holding = {id(part) for _, _, part in placed if part.hold_output}
     asked = {id(part) for name, _, part in placed if any(map(part.handles, _LIST_HOOKS[name]))}
     for name, processor, part in placed:
         if isinstance(part, Composition):
             continue
         who = f"{name}: processor {part.id!r}{'' if part is processor else f' in {processor.id!r}'}"
-        if part.hold_output and id(part) not in holding:
-            raise ConfigError(f"{who} has hold_output, which has no effect there; {_REMEDY}")
+        option = "hold_output" if part.hold_output else part.output_option
+        if option and id(part) not in on_output:
+            raise ConfigError(f"{who} has {option}, which has no effect there; {_REMEDY}")
         if id(part) in asked | holding:
             continue
         if any(map(part.handles, HOOKS)):

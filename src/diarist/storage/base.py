@@ -135,7 +135,8 @@ class Storage(ABC):
         ``hidden``: as for ``get_thread``.
 
         Values are compared as JSON: 1, 1.0 and True differ. A thread that exists during the whole listing appears
-        on exactly one page. Raises InputError for a limit below 1 or an invalid cursor.
+        on exactly one page. Raises InputError for a limit below 1, or a cursor that is invalid or of the
+        other order.
         """
 
     @abstractmethod

@@ -209,16 +209,19 @@ def changed_thread(
     )
 
 
-def page_of_threads(rows: Sequence[ThreadRow], limit: int) -> Page[Thread]:
+def page_of_threads(rows: Sequence[ThreadRow], limit: int, *, newest_first: bool) -> Page[Thread]:
     """Return a page of ``rows``, which has one row more than ``limit`` if another page follows."""
     page = rows[:limit]
-    cursor = encode_cursor(page[-1].created_at, page[-1].id) if len(rows) > limit else None
+    order = "newest" if newest_first else "oldest"
+    cursor = encode_cursor(page[-1].created_at, page[-1].id, order) if len(rows) > limit else None
     return Page(items=[decode_thread(row) for row in page], cursor=cursor)
 
 
-def after_thread(cursor: str) -> tuple[int, str]:
+def after_thread(cursor: str, *, newest_first: bool) -> tuple[int, str]:
     """Return (created_at, id) of the last thread on the previous page. Raises InputError."""
-    created_at, thread_id = decode_cursor(cursor, "list_threads", int, str)
+    created_at, thread_id, order = decode_cursor(cursor, "list_threads", int, str, str)
+    if order != ("newest" if newest_first else "oldest"):
+        raise InputError(f"the cursor {cursor!r} is of a page in the other order: pass the same newest_first=")
     return created_at, thread_id
 
 

@@ -414,6 +414,14 @@ class StorageConformance(Shared):
         with pytest.raises(InputError, match="cursor"):
             await storage.list_threads(cursor=cursor)
 
+    async def test_cursor_of_the_other_order_is_refused(self, storage: Storage) -> None:
+        for number in range(3):
+            await storage.create_thread(thread(str(number), created_at=NOON))
+        for newest_first in (True, False):
+            page = await storage.list_threads(limit=1, newest_first=newest_first)
+            with pytest.raises(InputError, match="order"):
+                await storage.list_threads(cursor=page.cursor, newest_first=not newest_first)
+
     async def test_limit_must_be_positive(self, storage: Storage) -> None:
         for limit in (0, -1):
             with pytest.raises(InputError, match="limit"):

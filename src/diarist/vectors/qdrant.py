@@ -19,7 +19,7 @@ except ImportError as error:
     raise ImportError("Qdrant needs an extra of diarist: pip install 'diarist[qdrant]'") from error
 
 from diarist.checks import whole
-from diarist.exceptions import StorageError
+from diarist.exceptions import ConfigError, StorageError
 from diarist.vectors.base import Filter, IndexInfo, Metadata, Metric, Value, VectorHit, VectorRecord, VectorStore
 from diarist.vectors.checks import (
     Settings,
@@ -55,10 +55,12 @@ class QdrantVectorStore(VectorStore):
         api_key: API key, if the server requires one.
         timeout: Seconds to wait for the server's answer, before StorageError.
 
-    Needs the extra ``qdrant``.
+    Raises ConfigError for another kind of location. Needs the extra ``qdrant``.
     """
 
     def __init__(self, location: str | os.PathLike[str], *, api_key: str | None = None, timeout: int = 30) -> None:
+        if not location or not isinstance(cast(object, location), str | os.PathLike):
+            raise ConfigError(f"location must be a URL, a folder or ':memory:', not {location!r}")
         self._address = os.fspath(location)
         self._api_key = api_key
         whole("", "timeout", timeout, least=1)

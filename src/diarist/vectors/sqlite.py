@@ -13,6 +13,7 @@ from typing import NamedTuple
 import orjson
 
 from diarist.byte_cache import ByteCache
+from diarist.checks import whole
 from diarist.databases.base import Connection, Database, OnDatabase, Row, reads, writes
 from diarist.databases.sqlite import MemoryDatabase, SQLiteDatabase
 from diarist.exceptions import NotFoundError
@@ -310,6 +311,7 @@ class SQLiteVectorStore(_SQLiteVectors):
     def __init__(
         self, path: str | os.PathLike[str] = "memory.db", *, busy_timeout: float = 30.0, cache_bytes: int = CACHE_BYTES
     ) -> None:
+        whole("", "cache_bytes", cache_bytes, least=0)
         super().__init__(SQLiteDatabase(path, SCHEMA, busy_timeout=busy_timeout), cache_bytes)
 
 

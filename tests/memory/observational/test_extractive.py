@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from diarist import Memory
 from diarist.chunks import Usage
+from diarist.exceptions import RoleError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import obscure
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector, observer, tools
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
 from diarist.memory.observational.roles.extractive.reflector import read_lines

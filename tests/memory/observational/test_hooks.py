@@ -13,8 +13,9 @@ import pytest
 
 from diarist import Memory
 from diarist.chunks import Usage
+from diarist.exceptions import RoleError
 from diarist.memory import MemoryHooks, ObservationalMemoryConfig
-from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.messages import Message, TextPart, ToolPart
 from diarist.storage import InMemoryStorage, SQLiteStorage

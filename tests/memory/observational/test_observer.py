@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist.chunks import Usage
-from diarist.exceptions import BadRequestError, ContentFilterError, RateLimitError
+from diarist.exceptions import BadRequestError, ContentFilterError, RateLimitError, RoleError
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.earlier_notes import select_notes
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import DataPart, Message

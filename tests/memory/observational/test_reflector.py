@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from diarist import ModelEntry
-from diarist.exceptions import ModelConnectionError
+from diarist.exceptions import ModelConnectionError, RoleError
 from diarist.memory.observational.prompts import load_prompt
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.reflector import ModelReflector
 from diarist.storage.records import Observation
 from diarist.testing import Reply, ScriptedModel

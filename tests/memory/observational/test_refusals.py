@@ -15,9 +15,9 @@ from diarist.exceptions import (
     ModelConnectionError,
     ModelResponseError,
     RateLimitError,
+    RoleError,
 )
 from diarist.memory.observational.manual import observe_now
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.roles.observer import ModelObserver
 from diarist.messages import Message, ToolPart
 from diarist.models.base import ModelRequest

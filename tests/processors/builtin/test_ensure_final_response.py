@@ -44,7 +44,7 @@ async def test_a_resumed_run_has_as_many_model_calls() -> None:
 
 
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(ConfigError, match="EnsureFinalResponse: max_steps must be more than 0, not 0"):
+    with pytest.raises(ConfigError, match="EnsureFinalResponse: max_steps must be a whole number from 1 on, not 0"):
         EnsureFinalResponse(0)
     with pytest.raises(ConfigError, match="EnsureFinalResponse: text must not be empty"):
         EnsureFinalResponse(1, text="")

@@ -327,6 +327,7 @@ async def test_a_failed_stream_sends_no_part_of_a_match() -> None:
         ({"presets": "pii"}, "presets must be a list of texts"),
         ({"presets": 5}, "presets must be a list of texts"),
         ({"phases": "input"}, "phases must be a list of texts"),
+        ({"phases": ()}, "phases is empty; give 'input', 'output' or both"),
         ({"patterns": 5}, "patterns must be"),
         ({"replacement": 5}, "replacement must be a text"),
         ({"tools": "no"}, "tools must be True or False"),
@@ -340,3 +341,19 @@ async def test_a_failed_stream_sends_no_part_of_a_match() -> None:
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         RegexFilter(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("at https://example.org/?m=ada@example.org", "at https://example.org/?[EMAIL]"),
+        ("at https://example.org/to/ada@example.org", "at https://example.org/to/[EMAIL]"),
+        ("at https://social.example/@ada.b.c/posts", "at https://social.example/@ada.b.c/posts"),
+        ("by R&D@example.org", "by [EMAIL]"),
+        ("from bounces+ada=example.org@list.example", "from [EMAIL]"),
+    ],
+)
+async def test_an_address_in_a_url_leaves_the_url(text: str, redacted: str) -> None:
+    model = ScriptedModel("ok")
+    await Agent(model=model, input_processors=[RegexFilter(["pii"])]).generate(text)
+    assert model.requests[0].text == f"[user]\n{redacted}"

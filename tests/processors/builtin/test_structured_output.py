@@ -138,7 +138,7 @@ async def test_a_missing_model_is_a_clear_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_retries": -1}, "StructuredOutput: max_retries must not be negative"),
+        ({"max_retries": -1}, "StructuredOutput: max_retries must be a whole number from 0 on"),
         ({"on_failure": "ignore"}, "StructuredOutput: on_failure must be one of"),
         ({"instructions": None}, "StructuredOutput: instructions must be a text"),
         ({"on_failure": "fallback"}, "StructuredOutput: fallback does not match"),

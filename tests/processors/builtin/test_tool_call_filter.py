@@ -92,7 +92,7 @@ async def test_the_current_run_sees_its_own_calls_and_storage_keeps_them() -> No
 
 
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(ConfigError, match="ToolCallFilter: keep_recent must not be negative, not -1"):
+    with pytest.raises(ConfigError, match="ToolCallFilter: keep_recent must be a whole number from 0 on, not -1"):
         ToolCallFilter(keep_recent=-1)
-    with pytest.raises(ConfigError, match="ToolCallFilter: exclude must be a list of names"):
+    with pytest.raises(ConfigError, match="ToolCallFilter: exclude must be a list of texts"):
         ToolCallFilter("look")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist import Agent, Tool, tool
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, ProcessorError
 from diarist.processors import ToolSearchProcessor
 from diarist.processors.builtin.tool_search import ToolIndex
 from diarist.testing import ScriptedModel, ToolCall
@@ -164,7 +164,7 @@ async def test_an_unknown_name_suggests_similar_ones() -> None:
         ([], {}, "tools is empty"),
         ([LIBRARY[0], make_tool("createIssue", "")], {}, "two tools have the name 'createIssue'"),
         ([make_tool("load_tool", "")], {}, "must not have the name 'load_tool'"),
-        (LIBRARY, {"top_k": 0}, "top_k must be more than 0"),
+        (LIBRARY, {"top_k": 0}, "top_k must be a whole number from 1 on"),
         (LIBRARY, {"ttl": 0}, "ttl must be more than 0"),
         (LIBRARY, {"min_score": -1}, "min_score must not be negative"),
     ],
@@ -172,3 +172,13 @@ async def test_an_unknown_name_suggests_similar_ones() -> None:
 def test_wrong_options_are_named(tools: list[Tool], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ToolSearchProcessor(tools, **options)
+
+
+async def test_an_own_tool_with_the_name_of_one_of_the_two_is_refused() -> None:
+    agent = Agent(
+        model=ScriptedModel("ok"),
+        tools=[make_tool("search_tools", "Search the workshop.")],
+        input_processors=[ToolSearchProcessor(LIBRARY)],
+    )
+    with pytest.raises(ProcessorError, match="the agent has a tool 'search_tools' of its own: give it another name"):
+        await agent.generate("?")

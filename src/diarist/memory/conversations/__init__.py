@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from datetime import date as Date
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from diarist.exceptions import InputError
@@ -169,8 +169,10 @@ def read_conversations(
     path = Path(path)
     try:
         zone = ZoneInfo(timezone)
-    except (KeyError, ValueError, OSError) as error:  # ZoneInfoNotFoundError is a KeyError
+    except (KeyError, ValueError, OSError, TypeError) as error:  # ZoneInfoNotFoundError is a KeyError
         raise InputError(f"unknown time zone {timezone!r}; use a name such as Europe/Rome") from error
+    if not isinstance(cast(object, date), Date | None):
+        raise InputError(f"date must be a date or datetime, such as datetime.date(2026, 3, 2), not {date!r}")
     if format is not None and format not in _FORMATS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     try:
@@ -184,9 +186,9 @@ def read_conversations(
         found = reader.split(file)
         if not found:
             raise InputError("holds no conversation: the list is empty")
-        if select is not None and not 1 <= select <= len(found):
+        if select is not None and select not in range(1, len(found) + 1):
             holds = "1 conversation" if len(found) == 1 else f"{len(found)} conversations"
-            raise InputError(f"holds {holds}; select one from 1 to {len(found)}, not {select}")
+            raise InputError(f"holds {holds}; select one from 1 to {len(found)}, not {select!r}")
         chats: list[Conversation] = []
         empty = 0
         for number in range(1, len(found) + 1) if select is None else [select]:

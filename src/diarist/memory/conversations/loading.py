@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import orjson
 
+from diarist.encoding import LONG_NUMBER
 from diarist.exceptions import InputError
 from diarist.messages import Json
 
@@ -117,7 +118,9 @@ def parse(text: str) -> Json:
     Lone surrogates become U+FFFD, and integers of more than 64 bits become texts. Raises JSONDecodeError.
     """
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
+        if not LONG_NUMBER.search(text):
+            return value
     except orjson.JSONDecodeError:
         pass  # orjson rejects lone surrogates and NaN, which real logs contain
     try:

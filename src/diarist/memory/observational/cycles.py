@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 
-from diarist.exceptions import ConflictError
+from diarist.exceptions import ConflictError, RoleError
 from diarist.memory.observational.decide import ReflectionPlan
 from diarist.memory.observational.events import Cycle
 from diarist.memory.observational.log import transitions
@@ -13,7 +13,7 @@ from diarist.memory.observational.log.coverage import digest_rows
 from diarist.memory.observational.log.log_store import lost_some
 from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
-from diarist.memory.observational.roles.base import Observed, Reflected, RoleError
+from diarist.memory.observational.roles.base import Observed, Reflected
 from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update

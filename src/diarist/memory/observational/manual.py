@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from diarist.exceptions import ConflictError, DiaristError, ThreadBusyError
+from diarist.exceptions import ConflictError, DiaristError, RoleError, ThreadBusyError
 from diarist.memory.observational.cycles import reflect
 from diarist.memory.observational.decide import ReflectionPlan, plan_reflection
 from diarist.memory.observational.engine import WAIT_FOR_OTHERS, Engine, RunMemory
@@ -20,7 +20,6 @@ from diarist.memory.observational.jobs import (
 )
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.log_store import OTHER_THREADS
-from diarist.memory.observational.roles.base import RoleError
 from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError
 from diarist.memory.rows import seq_of, threads_of
 from diarist.storage.records import ObservationLog

@@ -36,7 +36,7 @@ from diarist.prompt_cache import DiaryState, PromptHistory
 from diarist.run_context import Outcome, RunContext, Writer
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import ObservationLog
-from diarist.tokens import TokenCounter, default_counter
+from diarist.tokens import TokenCounter, checked_counter
 from diarist.tools import Tool
 
 TAG = "observational-memory"
@@ -383,7 +383,7 @@ class ObservationalMemory(DiaryProcessor):
             raise ConfigError(
                 "config has enabled=False: leave ObservationalMemory out of the agent's processors instead"
             )
-        counter = token_counter or default_counter()
+        counter = checked_counter("ObservationalMemory", token_counter)
         self._models = RoleModels(config, counter)
         observer, reflector = self._models.roles(None)
         engine = Engine(storage=storage, config=config, observer=observer, reflector=reflector, counter=counter)

@@ -14,7 +14,15 @@ from typing import TypeVar
 from diarist.chunks import DataChunk, wire
 from diarist.concurrency import inner_cancel_as_error
 from diarist.encoding import writable
-from diarist.exceptions import ConflictError, ModelTimeoutError, NotFoundError, RunLostError, StorageError, message_of
+from diarist.exceptions import (
+    ConflictError,
+    ModelTimeoutError,
+    NotFoundError,
+    RoleError,
+    RunLostError,
+    StorageError,
+    message_of,
+)
 from diarist.memory.generated_titles import is_generated, mark_of, without_mark
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
@@ -25,7 +33,7 @@ from diarist.memory.observational.log.edits import row_stones, tombstones_of
 from diarist.memory.observational.log.log_store import LogStore, was_forgotten
 from diarist.memory.observational.log.removal import finish_removals
 from diarist.memory.observational.log.transitions import Operation
-from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleAnswer, RoleError
+from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole, RoleAnswer
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage

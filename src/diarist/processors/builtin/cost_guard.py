@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from diarist.checks import has_methods, one_of, positive
+from diarist.checks import function, has_methods, one_of, positive
 from diarist.chunks import DataChunk, ModelFinish, Usage
 from diarist.messages import utc_now
 from diarist.models.providers import cost
@@ -124,6 +124,7 @@ class CostGuard(Processor[Any, _Run]):
         if self.window is not None:
             positive("CostGuard", "window", self.window)
             one_of("CostGuard", "scope (with a window)", self.scope, ("thread", "resource"))
+        function("CostGuard", "price", self.price)
         self._ledger: CostLedger = InMemoryLedger() if self.ledger is None else self.ledger
         has_methods("CostGuard", "ledger", self._ledger, "spent", "add")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diarist.checks import has_methods, not_negative, one_of, positive
+from diarist.checks import has_methods, one_of, text_list, whole
 from diarist.chunks import StepStart, TextDelta
 from diarist.exceptions import ConfigError
 from diarist.message_list import MessageList
@@ -122,8 +122,7 @@ class TokenLimiter(Processor[Any, _State]):
             ``TokenCounter``.
         trim: How the messages to keep are selected, from new to old. ``"best-fit"`` (default) skips messages that do
             not fit, such as one huge tool result; ``"contiguous"`` stops at the first message that does not fit.
-        output_limit: Tokens of text in one step's answer; requires the limiter in ``output_processors`` too. Default:
-            no limit.
+        output_limit: Tokens of text in one step's answer; put the limiter into ``processors`` then. Default: no limit.
         output_strategy: ``"truncate"`` (default) drops the text beyond the limit; ``"abort"`` blocks the run.
 
     Example::
@@ -140,11 +139,12 @@ class TokenLimiter(Processor[Any, _State]):
     output_strategy: Literal["truncate", "abort"] = "truncate"
 
     def __post_init__(self) -> None:
-        positive("TokenLimiter", "limit", self.limit)
+        whole("TokenLimiter", "limit", self.limit, least=1)
         one_of("TokenLimiter", "trim", self.trim, ("best-fit", "contiguous"))
         one_of("TokenLimiter", "output_strategy", self.output_strategy, ("truncate", "abort"))
         if self.output_limit is not None:
-            positive("TokenLimiter", "output_limit", self.output_limit)
+            whole("TokenLimiter", "output_limit", self.output_limit, least=1)
+            self.output_option = "output_limit"
         try:
             self._counter = counter_for(self.encoding) if isinstance(self.encoding, str) else self.encoding
         except ConfigError as error:
@@ -269,10 +269,8 @@ class ToolCallFilter(Processor[Any]):
     edits_in_place = False
 
     def __init__(self, exclude: Sequence[str] | None = None, *, keep_recent: int = 0) -> None:
-        if isinstance(exclude, str):
-            raise ConfigError(f"ToolCallFilter: exclude must be a list of names, not {exclude!r}")
-        not_negative("ToolCallFilter", "keep_recent", keep_recent)
-        self._exclude = None if exclude is None else frozenset(exclude)
+        whole("ToolCallFilter", "keep_recent", keep_recent, least=0)
+        self._exclude = None if exclude is None else frozenset(text_list("ToolCallFilter", "exclude", exclude))
         self._keep_recent = keep_recent
 
     def process_llm_request(self, args: ProcessLLMRequestArgs[Any]) -> Prompt | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from diarist.checks import function_list, not_negative
+from diarist.checks import function_list, not_negative, texts, whole
 from diarist.exceptions import AuthenticationError, BadRequestError, ConfigError, ModelAPIError, ModelError
 from diarist.messages import Message
 from diarist.models.fallbacks import is_transient
@@ -36,7 +36,7 @@ class StreamErrorRetry(Processor[Any]):
     edits_in_place = False
 
     def __init__(self, max_retries: int = 1, *, matchers: Sequence[ErrorMatcher] = (), max_delay: float = 30.0) -> None:
-        not_negative("StreamErrorRetry", "max_retries", max_retries)
+        whole("StreamErrorRetry", "max_retries", max_retries, least=0)
         not_negative("StreamErrorRetry", "max_delay", max_delay)
         self.max_retries = max_retries
         self.max_delay = max_delay
@@ -83,6 +83,7 @@ class PrefillErrorHandler(Processor[Any]):
     """
 
     def __init__(self, text: str = "Continue.") -> None:
+        texts("PrefillErrorHandler", text=text)
         if not text.strip():
             raise ConfigError("PrefillErrorHandler: text must not be empty")
         self.text = text

@@ -57,7 +57,11 @@ class RegexFilter(RedactingGuard):
         super().__post_init__()
         for phase in text_list("RegexFilter", "phases", self.phases):
             one_of("RegexFilter", "phases", phase, ("input", "output"))
+        if not self.phases:
+            raise ConfigError("RegexFilter: phases is empty; give 'input', 'output' or both")
         self.on_output = "output" in self.phases
+        if "input" not in self.phases:
+            self.output_option = "phases=('output',)"
         rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
         for preset in text_list("RegexFilter", "presets", self.presets):
             one_of("RegexFilter", "presets", preset, tuple(PRESETS))

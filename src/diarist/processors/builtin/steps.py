@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from diarist.checks import positive
+from diarist.checks import texts, whole
 from diarist.exceptions import ConfigError
 from diarist.message_list import SystemMessage
 from diarist.processors.base import (
@@ -69,7 +69,8 @@ class EnsureFinalResponse(Processor[Any]):
     edits_in_place = False
 
     def __init__(self, max_steps: int, *, text: str = _LAST_STEP) -> None:
-        positive("EnsureFinalResponse", "max_steps", max_steps)
+        whole("EnsureFinalResponse", "max_steps", max_steps, least=1)
+        texts("EnsureFinalResponse", text=text)
         if not text:
             raise ConfigError("EnsureFinalResponse: text must not be empty")
         self._max_steps = max_steps

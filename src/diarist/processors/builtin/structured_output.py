@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from diarist.checks import not_negative, one_of, texts
+from diarist.checks import one_of, texts, whole
 from diarist.chunks import DataChunk
 from diarist.encoding import dumps
 from diarist.exceptions import ConfigError, InputError
@@ -70,7 +70,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
     instructions: str = ""
 
     def __post_init__(self) -> None:
-        not_negative("StructuredOutput", "max_retries", self.max_retries)
+        whole("StructuredOutput", "max_retries", self.max_retries, least=0)
         one_of("StructuredOutput", "on_failure", self.on_failure, ("block", "warn", "fallback"))
         texts("StructuredOutput", instructions=self.instructions)
         self._type = OutputType(self.output_type)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diarist.checks import not_negative, positive
+from diarist.checks import not_negative, positive, whole
 from diarist.exceptions import ConfigError, ToolError
 from diarist.messages import Json, Message
 from diarist.processors.base import InputStepResult, ProcessInputStepArgs, Processor
@@ -66,7 +66,7 @@ class ToolSearchProcessor(Processor[Any]):
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        positive("ToolSearchProcessor", "top_k", self.top_k)
+        whole("ToolSearchProcessor", "top_k", self.top_k, least=1)
         not_negative("ToolSearchProcessor", "min_score", self.min_score)
         positive("ToolSearchProcessor", "ttl", self.ttl)
         self._library = tools_by_name(self.tools)
@@ -82,6 +82,8 @@ class ToolSearchProcessor(Processor[Any]):
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult:
         """Add the two tools and the thread's loaded tools to the step's tools."""
+        if taken := [name for name, own in self._own.items() if args.tools.get(name, own) is not own]:
+            raise ConfigError(f"the agent has a tool {taken[0]!r} of its own: give it another name")
         loaded = self._loaded(args.context)
         unloaded = self._library.keys() - loaded.names
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 
-from diarist.checks import function
+from diarist.checks import flags, function, texts
 from diarist.chunks import ModelFinish, TextDelta
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
@@ -166,7 +166,7 @@ class ModelClassifier(AsksModel):
         answer_text: True asks for a corrected text, too.
 
     Raises:
-        ConfigError: The model cannot be used.
+        ConfigError: The model cannot be used, or another argument is of the wrong type.
     """
 
     def __init__(
@@ -179,6 +179,12 @@ class ModelClassifier(AsksModel):
         answer_text: bool = False,
     ) -> None:
         super().__init__(model)
+        if not isinstance(cast(object, categories), Mapping):
+            raise ConfigError(
+                f"ModelClassifier: categories must be a mapping of names to descriptions, not {categories!r}"
+            )
+        texts("ModelClassifier", task=task, instructions=instructions)
+        flags("ModelClassifier", answer_text=answer_text)
         self._categories = dict(categories)
         self._answer_text = answer_text
         listed = "\n".join(f"- {name}: {meaning}" if meaning else f"- {name}" for name, meaning in categories.items())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate
 
-from diarist.checks import checked, seconds
+from diarist.checks import checked, seconds, texts
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
 from diarist.storage.base import Storage
@@ -85,8 +85,9 @@ class MongoDBStorage(_Calls, Storage):
     """
 
     def __init__(self, url: str, *, database: str = "diarist", timeout: float = 30.0) -> None:
-        if not url.startswith(("mongodb://", "mongodb+srv://")):
+        if not str(url).startswith(("mongodb://", "mongodb+srv://")):  # None: an environment variable that is not set
             raise ConfigError("not a URL of MongoDB: write mongodb://user:password@host:27017")
+        texts("", database=database)
         seconds("", "timeout", timeout)
         self.server = Server(url, database, timeout)
 

@@ -110,11 +110,11 @@ def list_threads(
     if metadata:
         wanted["meta"] = {"$all": [_mark(key, value) for key, value in metadata.items()]}
     if cursor is not None:
-        created_at, thread_id = after_thread(cursor)
+        created_at, thread_id = after_thread(cursor, newest_first=newest_first)
         same_time = {"created_at": created_at, "_id": {beyond: thread_id}}
         wanted["$or"] = [{"created_at": {beyond: created_at}}, same_time]
     found = db[THREADS].find(wanted).sort([("created_at", order), ("_id", order)]).limit(most(limit, 1))
-    return page_of_threads([_row(doc) for doc in found], limit)
+    return page_of_threads([_row(doc) for doc in found], limit, newest_first=newest_first)
 
 
 def delete_thread(db: Db, thread_id: str) -> bool:

@@ -128,10 +128,11 @@ async def list_threads(
         )
         values |= {f"key_{number}": to_json(key), f"value_{number}": canonical(value)}
     if cursor is not None:
-        values["created"], values["last"] = after_thread(cursor)
+        values["created"], values["last"] = after_thread(cursor, newest_first=newest_first)
         query += f" AND (t.created_at {beyond} :created OR (t.created_at = :created AND t.id {beyond} :last))"
     query += f" ORDER BY t.created_at {order}, t.id {order} LIMIT :most"
-    return page_of_threads([ThreadRow(*row) for row in await connection.fetch(query, **values)], limit)
+    rows = [ThreadRow(*row) for row in await connection.fetch(query, **values)]
+    return page_of_threads(rows, limit, newest_first=newest_first)
 
 
 async def delete_thread(connection: Connection, thread_id: str) -> bool:

@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from diarist.chunks import Usage
-from diarist.exceptions import DiaristError
 from diarist.messages import Message
 from diarist.storage.records import Observation
 
 if TYPE_CHECKING:
     from diarist.memory.working.observer_updates import ObserverUpdate
-
-
-class RoleError(DiaristError):
-    """The Observer or the Reflector returned nothing usable (an empty answer, or only repetitions), or a hook
-    failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

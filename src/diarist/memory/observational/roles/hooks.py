@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from diarist.checks import function
 from diarist.chunks import Usage
-from diarist.exceptions import message_of
-from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole, RoleError
+from diarist.exceptions import RoleError, message_of
+from diarist.memory.observational.roles.base import Observed, ObserverRole, Reflected, ReflectorRole
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time
 from diarist.messages import Message, copy_message
 from diarist.processors.base import MaybeAwaitable, call_sync_or_async
@@ -36,6 +37,10 @@ class MemoryHooks:
     after_observation: Callable[[Observed], MaybeAwaitable[Observed]] | None = None
     before_reflection: Callable[[list[Observation]], MaybeAwaitable[Sequence[Observation]]] | None = None
     after_reflection: Callable[[Reflected], MaybeAwaitable[Reflected]] | None = None
+
+    def __post_init__(self) -> None:
+        for hook in fields(self):
+            function("MemoryHooks", hook.name, getattr(self, hook.name))
 
 
 class HookedObserver:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 from typing import Literal, NamedTuple
 
-from diarist.exceptions import BadRequestError, ContentFilterError
+from diarist.exceptions import BadRequestError, ContentFilterError, RoleError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.transitions import newest_hints
 from diarist.memory.observational.message_units import whole_units
@@ -26,7 +26,7 @@ from diarist.memory.observational.roles.answer_checks import (
     take_citations,
     without_labels,
 )
-from diarist.memory.observational.roles.base import Observed, RoleError
+from diarist.memory.observational.roles.base import Observed
 from diarist.memory.observational.roles.calling import (
     MAX_OUTPUT_TOKENS,
     Caller,

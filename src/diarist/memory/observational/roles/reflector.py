@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from diarist.exceptions import ModelError
+from diarist.exceptions import ModelError, RoleError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import names_threads
 from diarist.memory.observational.prompts import load_prompt
-from diarist.memory.observational.roles.base import Reflected, RoleError
+from diarist.memory.observational.roles.base import Reflected
 from diarist.memory.observational.roles.calling import (
     MAX_OUTPUT_TOKENS,
     Caller,

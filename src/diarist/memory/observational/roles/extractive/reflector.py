@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diarist.chunks import Usage
-from diarist.memory.observational.roles.base import Reflected, RoleError
+from diarist.exceptions import RoleError
+from diarist.memory.observational.roles.base import Reflected
 from diarist.memory.observational.roles.extractive.tools import shorten
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
