@@ -478,20 +478,21 @@ class Turn:
         if not self._fail_open:
             await work
             return True
-        task = asyncio.create_task(work)
+        task, now = asyncio.create_task(work), asyncio.get_running_loop().time
+        started = now()
         try:
-            was_waiting = False  # after a wait, the work gets its full time to answer again
             while not task.done():
-                await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None)
+                # After a wait, the work has its full time to answer again.
+                left = max(started, self._context.waits_until) + LONGEST_FAILURE - now()
                 busy = self._context.waits_for
-                is_waiting = asyncio.get_running_loop().time() < self._context.waits_until
-                may_wait = is_waiting or was_waiting or (busy and for_thread)
-                if not task.done() and not may_wait:
+                if busy and for_thread:
+                    left = LONGEST_FAILURE
+                if bounded and left <= 0:
                     task.cancel()
                     task.add_done_callback(_log_late_error)
                     self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
-                was_waiting = is_waiting
+                await asyncio.wait({task}, timeout=left if bounded else None)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise
