@@ -517,9 +517,20 @@ async def test_an_observer_that_fails_is_named_and_loses_nothing() -> None:
             view = await turn.prompt(user(words(f"talk-{number}", 40)))
             warnings.append(view.warning)
             assert not view.degraded
-    assert [text for text in warnings if text] == ["memory could not take notes: the observer is down"]
+    later = "memory takes notes again later, after a failure: RuntimeError"
+    assert warnings == ["", "", "memory could not take notes: the observer is down", later, later]
     assert "talk-0" in view.prompt.text
     assert "data-om-observation-failed" in {event.type for event in events}
+
+
+async def test_an_observer_that_failed_in_the_background_is_named_in_the_next_turn() -> None:
+    memory = observational(InMemoryStorage(), observer_model=failing())
+    warnings = list[str]()
+    for _ in range(2):
+        async with memory.turn(thread="t") as turn:
+            warnings.append((await turn.prompt(user(words("talk", 20)))).warning)
+        await memory.settled()
+    assert warnings == ["", "memory takes notes again later, after a failure: RuntimeError"]
 
 
 async def test_waiting_for_a_slow_observer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,8 @@ class TurnView:
         cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
         tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.
         degraded: Why memory did not take part, so that the prompt has the given messages alone; empty if it did.
-        warning: Why memory could not take notes; empty if it could. The prompt has all that memory knows.
+        warning: Why memory could not take notes, or waits after a failure before it takes notes again; empty if it
+            could. The prompt has all that memory knows.
     """
 
     prompt: Prompt
@@ -117,21 +118,13 @@ class NamedModel(Model):
 
 
 class _Events(Writer):
-    """Passes events to the caller when they are written.
-
-    Attributes:
-        failure: The last failure of the Observer, of the Reflector or of the diary; empty if there was none.
-    """
+    """Passes events to the caller when they are written."""
 
     def __init__(self, run_id: str, on_event: Callable[[DataChunk], object] | None) -> None:
         super().__init__(run_id)
         self._on_event = on_event
-        self.failure = ""
 
     def custom(self, chunk: DataChunk) -> None:
-        if chunk.type == "data-om-observation-failed":
-            data = cast("dict[str, Json]", chunk.data)
-            self.failure = f"memory could not take notes: {data['error']}"
         if self._on_event is not None:
             try:
                 self._on_event(chunk)
@@ -190,12 +183,11 @@ class Turn:
     def _begin(self) -> None:
         """Start with a run that has no messages and is not stored yet."""
         run_id = new_id("run")
-        self._events = _Events(run_id, self._on_event)
         self._context: RunContext[Any] = RunContext(
             run_id=run_id,
             deps=self._deps,
             messages=MessageList(),
-            writer=self._events,
+            writer=_Events(run_id, self._on_event),
             cancel=CancelSignal(),
             thread=self._thread,
             resource_id=self._resource,
@@ -255,7 +247,7 @@ class Turn:
             raise InputError("there is nothing to answer: all messages are system messages")
         if self._failed:
             return self._view(history, None)
-        self.degraded = self._events.failure = ""
+        self.degraded = self.report.warning = ""
         try:
             is_prepared = await self._attempt(self._prepare(history.system))
             self._failed = not is_prepared and not self._opened
@@ -442,7 +434,7 @@ class Turn:
             cache=[index for index, message in enumerate(prompt.messages) if message.cache],
             tools=tools,
             degraded=self.degraded,
-            warning=self._events.failure,
+            warning=self.report.warning,
         )
 
     # -- the end, and failures
