@@ -448,7 +448,11 @@ class Turn:
     async def _end(self, outcome: Outcome) -> None:
         self._ended = True
         try:
-            await shield_until_done(self._context.end(outcome))
+            try:
+                await shield_until_done(self._context.end(outcome))
+            finally:
+                if self._context.has_endings:  # the event loop ends, and did before this began
+                    await shield_until_done(self._context.end(outcome))
             await self._context.settled()
         except Exception as error:
             if not self._fail_open:
