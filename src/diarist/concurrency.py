@@ -167,7 +167,10 @@ async def acquire_or_release(work: Awaitable[T], release: Callable[[T], Awaitabl
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
-        await wait_with_grace(asyncio.create_task(_release(task, release)), hurried=True)
+        releasing = asyncio.create_task(_release(task, release))
+        await wait_with_grace(releasing, hurried=True)
+        if releasing.cancelled():  # by an event loop that ends
+            await wait_with_grace(asyncio.create_task(_release(task, release)), hurried=True)
         raise
     return task.result()
 
@@ -178,6 +181,8 @@ async def _release(task: asyncio.Future[T], release: Callable[[T], Awaitable[obj
         return
     try:
         await release(task.result())
+    except (ConflictError, RunLostError):  # it was released before
+        pass
     except Exception as error:  # only log it, since the caller raises a cancellation
         logger.warning("a cancelled call could not release what it had acquired: %s", error)
 

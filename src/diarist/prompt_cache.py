@@ -48,9 +48,16 @@ class StepCache:
 
 @dataclass(slots=True, kw_only=True)
 class MemoryReport:
-    """Memory's report on a run. ``cache``: one entry per model call, in order."""
+    """Memory's report on a run.
+
+    Attributes:
+        cache: One entry per model call, in order.
+        warning: Of the last model call: why memory could not take notes, or waits after a failure before it takes
+            notes again; empty if it could.
+    """
 
     cache: list[StepCache] = field(default_factory=list[StepCache])
+    warning: str = ""
 
 
 class _Blocks(NamedTuple):

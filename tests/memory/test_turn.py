@@ -522,9 +522,20 @@ async def test_an_observer_that_fails_is_named_and_loses_nothing() -> None:
             view = await turn.prompt(user(words(f"talk-{number}", 40)))
             warnings.append(view.warning)
             assert not view.degraded
-    assert [text for text in warnings if text] == ["memory could not take notes: the observer is down"]
+    later = "memory takes notes again later, after a failure: RuntimeError"
+    assert warnings == ["", "", "memory could not take notes: the observer is down", later, later]
     assert "talk-0" in view.prompt.text
     assert "data-om-observation-failed" in {event.type for event in events}
+
+
+async def test_an_observer_that_failed_in_the_background_is_named_in_the_next_turn() -> None:
+    memory = observational(InMemoryStorage(), observer_model=failing())
+    warnings = list[str]()
+    for _ in range(2):
+        async with memory.turn(thread="t") as turn:
+            warnings.append((await turn.prompt(user(words("talk", 20)))).warning)
+        await memory.settled()
+    assert warnings == ["", "memory takes notes again later, after a failure: RuntimeError"]
 
 
 async def test_waiting_for_a_slow_observer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,6 +558,49 @@ async def test_waiting_for_a_slow_observer_is_no_failure(monkeypatch: pytest.Mon
             view = await turn.prompt(user(words(f"talk-{number}", 40)))
             assert not view.degraded
     assert "noted slowly" in view.prompt.text
+
+
+@pytest.mark.parametrize("step", ["acquire_lease", "save_log"])
+async def test_a_database_that_falls_silent_while_notes_are_made_is_not_waited_for(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, asked = InMemoryStorage(), asyncio.Event()
+    memory = observational(storage, buffer_tokens=False, observe_timeout=3600)
+
+    async def silent(*args: Any, **options: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(storage, step, silent)
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.2)
+    async with asyncio.timeout(60):
+        while not asked.is_set():
+            async with memory.turn(thread="t") as turn:
+                view = await turn.prompt(user(words("talk", 40)))
+    assert "memory did not answer" in view.degraded
+
+
+class Held(InMemoryStorage):
+    """A storage in which another process holds the lease of the notes, until it was asked for some time."""
+
+    asked = 0
+
+    async def acquire_lease(self, *args: Any, **options: Any) -> Any:
+        self.asked += 1
+        return await super().acquire_lease(*args, **options) if self.asked > 8 else None
+
+
+async def test_waiting_for_the_notes_of_another_process_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.2)  # all pauses together are longer
+    storage = Held()
+    memory = observational(storage)
+    for _ in range(4):
+        async with memory.turn(thread="t") as turn:
+            view = await turn.prompt(user(words("talk", 40)))
+            assert not view.degraded
+            assert not view.warning
+    assert storage.asked > 8
+    assert "note-1" in view.prompt.text
 
 
 async def test_mistakes_of_the_caller_are_raised_also_with_fail_open(memory: Memory) -> None:

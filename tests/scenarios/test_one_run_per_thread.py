@@ -15,7 +15,7 @@ import pytest
 from diarist import Agent, Memory, Message, Tool
 from diarist.exceptions import ThreadBusyError
 from diarist.models.base import ModelRequest
-from diarist.storage import SQLiteStorage, Storage
+from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.scenarios.kit import Recount, answering, observational, raw_rows, words
 
@@ -204,3 +204,30 @@ async def test_two_processes_take_turns(tmp_path: Path) -> None:
         model = answering()
         agent = Agent(model=model, memory=observational(storage), input_processors=[Recount(storage)])
         await agent.generate("and?", thread="t")
+
+
+@pytest.mark.parametrize("way", ["generate", "turn"])
+def test_an_event_loop_that_ends_during_a_cancelled_run_leaves_no_run(way: str) -> None:
+    async def reply(_: object) -> str:
+        for _ in range(9):
+            await asyncio.sleep(0)
+        return "ok"
+
+    async def talk(memory: Memory) -> None:
+        if way == "generate":
+            await Agent(model=ScriptedModel(reply), memory=memory).generate("Hello", thread="t")
+        else:
+            async with memory.turn(thread="t") as turn:
+                await turn.prompt("Hello")
+                await reply(None)
+
+    async def begin(memory: Memory, steps: int) -> None:
+        task = asyncio.create_task(talk(memory))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+
+    for steps in range(40):  # wherever it is
+        memory = Memory(storage=InMemoryStorage(), thread_wait=0)
+        asyncio.run(begin(memory, steps))
+        asyncio.run(Agent(model=ScriptedModel("ok"), memory=memory).generate("Again", thread="t"))  # pyright: ignore

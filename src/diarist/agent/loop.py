@@ -152,12 +152,15 @@ class AgentRun:
         result.usage += context.usage
         if isinstance(self._last_chunk, Finish):
             self._last_chunk.payload.usage = result.usage
-        if context.has_endings:
+        is_open = context.has_endings
+        while is_open:
+            is_open = False
             try:
                 async with context.cancel.scope():
                     await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
                     await context.settled()
             except BaseException as error:
+                is_open = context.has_endings  # the event loop ends, and did before ``_tell_memory`` began
                 if to_raise is None and not isinstance(error, RunCancelled):
                     to_raise = error
                 if outcome == "committed" and not self._stored:  # the result must not promise an answer

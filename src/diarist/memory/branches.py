@@ -139,7 +139,7 @@ class Branches:
         if leaves and on_divergence == "branch" and rows:
             if run is not None:
                 try:
-                    gone = await self.move(run, seq_of(rows[-1]))
+                    gone = await self.move(run, seq_of(rows[-1]), for_turn=True)
                 except NotFoundError:  # the message was forgotten meanwhile
                     return await self.take_in(run, thread_id, given, made=made, on_divergence=on_divergence)
                 event = {"action": "branch", "after": last_id, "superseded": list(gone)}
@@ -219,7 +219,7 @@ class Branches:
 
     # -- going back, and other branches
 
-    async def move(self, run: Run, end: int) -> list[str]:
+    async def move(self, run: Run, end: int, *, for_turn: bool = False) -> list[str]:
         """Make a message the last one of the active branch; return the ids of the messages that became superseded.
 
         Removes what was made from messages behind the fork: entries of diaries, vectors, generated titles. The messages
@@ -227,18 +227,25 @@ class Branches:
 
         Args:
             end: ``seq`` of an active or superseded message.
+            for_turn: Go back also if the vector store fails.
 
         Raises:
             RunLostError: The run is not live.
             NotFoundError: There is no such message.
             ConflictError: The diary was saved by others in each of ten attempts.
+            Exception: Any error of the user's vector store; nothing has changed.
         """
         thread = Thread(id=run.thread_id, resource_id=run.resource_id)
         superseded = await self._storage.list_superseded(thread.id)
         fork, path = path_to({seq_of(one.message): one.parent for one in superseded}, end)
         stones = (Tombstone(thread_id=thread.id, first_seq=fork + 1, last_seq=WHOLE),)
         if path and self._embedding is not None:  # before they come back: they are embedded again
-            await self._embedding.go_back(thread, fork)
+            try:
+                await inner_cancel_as_error(self._embedding.go_back(thread, fork))
+            except Exception as error:  # any error of the user's store
+                if not for_turn:
+                    raise
+                logger.warning("messages that come back in thread %s are not found by meaning: %r", thread.id, error)
 
         async def save() -> tuple[list[str], list[ObservationLog]]:
             logs = await logs_of(self._storage, thread)

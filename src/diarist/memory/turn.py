@@ -58,7 +58,8 @@ class TurnView:
         cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
         tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.
         degraded: Why memory did not take part, so that the prompt has the given messages alone; empty if it did.
-        warning: Why memory could not take notes; empty if it could. The prompt has all that memory knows.
+        warning: Why memory could not take notes, or waits after a failure before it takes notes again; empty if it
+            could. The prompt has all that memory knows.
     """
 
     prompt: Prompt
@@ -118,21 +119,13 @@ class NamedModel(Model):
 
 
 class _Events(Writer):
-    """Passes events to the caller when they are written.
-
-    Attributes:
-        failure: The last failure of the Observer, of the Reflector or of the diary; empty if there was none.
-    """
+    """Passes events to the caller when they are written."""
 
     def __init__(self, run_id: str, on_event: Callable[[DataChunk], object] | None) -> None:
         super().__init__(run_id)
         self._on_event = on_event
-        self.failure = ""
 
     def custom(self, chunk: DataChunk) -> None:
-        if chunk.type == "data-om-observation-failed":
-            data = cast("dict[str, Json]", chunk.data)
-            self.failure = f"memory could not take notes: {data['error']}"
         if self._on_event is not None:
             try:
                 self._on_event(chunk)
@@ -191,12 +184,11 @@ class Turn:
     def _begin(self) -> None:
         """Start with a run that has no messages and is not stored yet."""
         run_id = new_id("run")
-        self._events = _Events(run_id, self._on_event)
         self._context: RunContext[Any] = RunContext(
             run_id=run_id,
             deps=self._deps,
             messages=MessageList(),
-            writer=self._events,
+            writer=_Events(run_id, self._on_event),
             cancel=CancelSignal(),
             thread=self._thread,
             resource_id=self._resource,
@@ -256,7 +248,7 @@ class Turn:
             raise InputError("there is nothing to answer: all messages are system messages")
         if self._failed:
             return self._view(history, None)
-        self.degraded = self._events.failure = ""
+        self.degraded = self.report.warning = ""
         try:
             is_prepared = await self._attempt(self._prepare(history.system))
             self._failed = not is_prepared and not self._opened
@@ -447,7 +439,7 @@ class Turn:
             cache=[index for index, message in enumerate(prompt.messages) if message.cache],
             tools=tools,
             degraded=self.degraded,
-            warning=self._events.failure,
+            warning=self.report.warning,
         )
 
     # -- the end, and failures
@@ -461,7 +453,11 @@ class Turn:
     async def _end(self, outcome: Outcome) -> None:
         self._ended = True
         try:
-            await shield_until_done(self._context.end(outcome))
+            try:
+                await shield_until_done(self._context.end(outcome))
+            finally:
+                if self._context.has_endings:  # the event loop ends, and did before this began
+                    await shield_until_done(self._context.end(outcome))
             await self._context.settled()
         except Exception as error:
             if not self._fail_open:
@@ -483,20 +479,21 @@ class Turn:
         if not self._fail_open:
             await work
             return True
-        task = asyncio.create_task(work)
+        task, now = asyncio.create_task(work), asyncio.get_running_loop().time
+        started = now()
         try:
-            was_waiting = False  # after a wait, the work gets its full time to answer again
             while not task.done():
-                await asyncio.wait({task}, timeout=LONGEST_FAILURE if bounded else None)
+                # After a wait, the work has its full time to answer again.
+                left = max(started, self._context.waits_until) + LONGEST_FAILURE - now()
                 busy = self._context.waits_for
-                is_waiting = asyncio.get_running_loop().time() < self._context.waits_until
-                may_wait = is_waiting or was_waiting or (busy and for_thread)
-                if not task.done() and not may_wait:
+                if busy and for_thread:
+                    left = LONGEST_FAILURE
+                if bounded and left <= 0:
                     task.cancel()
                     task.add_done_callback(_log_late_error)
                     self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
-                was_waiting = is_waiting
+                await asyncio.wait({task}, timeout=left if bounded else None)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise

@@ -343,6 +343,16 @@ async def test_mistakes_of_the_caller_are_raised() -> None:
         ObservationalMemory(talk.memory, thread=UUID(int=1))  # type: ignore[arg-type]
 
 
+async def test_a_run_without_its_run_config_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    talk = Talk()
+    agent = Agent(name="A", model=ScriptedModel([says("Hi."), says("Hi again.")]))
+    await talk.run(agent, "Hello")
+    assert talk.om.degraded == caplog.text == ""
+    await talk.run(agent, "Hello again", run_config=None)
+    assert "run_config=om.run_config()" in talk.om.degraded
+    assert "run_config=om.run_config()" in caplog.text
+
+
 async def test_conversations_on_openais_servers_are_refused() -> None:
     talk = Talk()
     with pytest.raises(ConfigError, match="OpenAIConversationsSession"):

@@ -310,6 +310,33 @@ async def test_a_failing_vector_store_fails_forget() -> None:
     assert (await memory.forget(thread="one")).vectors == 2
 
 
+@pytest.mark.parametrize("error", [NotFoundError("no such collection"), OSError("down")])
+async def test_a_failing_vector_store_does_not_fail_a_turn_that_goes_to_another_branch(error: Exception) -> None:
+    class Down(InMemoryVectorStore):
+        is_down = False
+
+        async def get(self, *args: Any, **more: Any) -> Any:
+            if self.is_down:
+                raise error
+            return await super().get(*args, **more)
+
+    store = Down()
+    memory = memory_with(TopicEmbedder(), vector=store)
+    for text in ("Rome?", "Pizza?"):
+        await say(memory, text, thread="one")
+    rows = await memory.messages.list(thread="one")
+    agent = Agent(name="a", model=ScriptedModel("ok", "ok"), memory=memory)
+    await agent.generate([*rows[:2], Message.user("Garden?")], thread="one", resource="ada")
+    await memory.settled()
+    store.is_down = True
+    await agent.generate([*rows, Message.user("Pasta?")], thread="one", resource="ada")
+    said = [row.text for row in await memory.messages.list(thread="one") if row.role == "user"]
+    assert said == ["Rome?", "Pizza?", "Pasta?"]
+    (other,) = await memory.threads.branches("one")
+    with pytest.raises(type(error)):
+        await memory.threads.switch_branch("one", other.id)
+
+
 async def test_embedding_says_what_it_cannot_find() -> None:
     memory = await conversations(InMemoryVectorStore())
     with pytest.raises(NotFoundError):

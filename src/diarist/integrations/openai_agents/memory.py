@@ -62,6 +62,8 @@ _NO_SESSION = (
     "auto_previous_response_id). If you resume a run in a new process, pass hooks=om.hooks, too"
 )
 
+_NO_RUN_CONFIG = "memory cannot select messages: pass run_config=om.run_config() beside session=om.session"
+
 
 class ObservationalMemory:
     """Memory of one conversation, for the SDK's runner::
@@ -167,9 +169,7 @@ class ObservationalMemory:
     async def _start(self, wrapper: Wrapper) -> _Run:
         """Begin a run, and end those that a failure left without an end."""
         if not self._configured:
-            raise ConfigError(
-                "memory cannot select messages: pass run_config=om.run_config() beside session=om.session"
-            )
+            raise ConfigError(_NO_RUN_CONFIG)
         self._started = True
         task = asyncio.current_task()
         for run in [run for run in self._unfinished if run.task is task or run.task is None or run.task.done()]:
@@ -248,6 +248,9 @@ class ObservationalMemory:
         run = _CURRENT.get()
         if run is None or run.wrapper is not wrapper:
             run = await self._start(wrapper)
+        if run.agent is None and "assistant" in map(_kind, items):  # an answer to a call that memory did not see
+            logger.warning("a run of thread %s went on without memory: %s", self.session.session_id, _NO_RUN_CONFIG)
+            self.degraded = _NO_RUN_CONFIG
         if run.turn is None or run.is_input(items):
             return
         run.in_step = False

@@ -155,8 +155,9 @@ class Engine:
         emit: Emit | None,
         *,
         manual: bool = False,
+        patience: Patience | None = None,
     ) -> ThreadDiary:
-        """Return the ``ThreadDiary`` of a thread, with the overrides of ``log``. ``manual``: as for ``ThreadDiary``."""
+        """Return the ``ThreadDiary`` of a thread, with the overrides of ``log``. Options as for ``ThreadDiary``."""
         config, limits = self.config, self._limits
         if log.overrides:
             config = effective_config(config, log.overrides)
@@ -174,6 +175,7 @@ class Engine:
             clock=self._clock,
             emit=emit,
             manual=manual,
+            patience=patience,
         )
 
     def start(self, job: Job, emit: Emit | None) -> bool:
@@ -197,7 +199,8 @@ class Engine:
         scope = OTHER_THREADS if job.others else job.thread_id
         patience = run.patience if run is not None else None
         wait = min(run.patience.left, WAIT_FOR_OTHERS) if run is not None and run.config.buffers else 0
-        async with self.logs.claim(scope, job.resource_id, job.operation, wait=wait) as mine:
+        on_pause = patience.pause if patience is not None else None
+        async with self.logs.claim(scope, job.resource_id, job.operation, wait=wait, on_pause=on_pause) as mine:
             if not mine:
                 return False
             rows: list[Message] = []
@@ -209,16 +212,16 @@ class Engine:
                 not run.patience.left or (job.before is not None and log.version != run.window.stored.version)
             ):
                 return True  # no time is left, or another process has taken notes: the run decides again
-            diary = self.diary(log, job.thread_id, job.resource_id, emit)
+            diary = self.diary(log, job.thread_id, job.resource_id, emit, patience=patience)
             if job.operation == "reflection":
                 limits = diary.limits if run is None else run.window.limits()
-                await reflect_due(job, diary, log, patience, limits.observation_tokens)
+                await reflect_due(job, diary, log, limits.observation_tokens)
             elif job.others:
                 await buffer_other_threads(diary, log)
             else:
                 window = Window(diary, log, job.run_id)
                 window.take(rows)
-                await observe_due(job, window, patience)
+                await observe_due(job, window)
             return True
 
     async def any_thread(self, resource_id: str) -> str:
@@ -591,6 +594,7 @@ class RunMemory:
                 if await self.refresh():
                     break
                 wait = min(self.patience.left, _LOOK_AGAIN)
+                self.patience.pause(wait)
                 if not await self._engine.background.wait(self._jobs[operation], wait):
                     self.patience.lose()
                     return

@@ -96,19 +96,20 @@ class JobQueue(Protocol):
         ...
 
 
-async def observe_due(job: Job, window: Window, patience: Patience | None) -> None:
+async def observe_due(job: Job, window: Window) -> None:
     """Observe the uncovered rows of a thread, batch by batch, and save each entry.
 
     A failure, already reported and counted, ends the job, and so does a refused message.
 
+    If a run waits, the entries are active at once, and the job may stop when the run can go on. Otherwise the entries
+    are buffered, and too few tokens for a call are left for a later job.
+
     Args:
         window: The rows and the diary as they are stored.
-        patience: Of the run that waits; the entries are active at once, and the job may stop when the run can go on.
-            None: no run waits. Then the entries are buffered, and too few tokens for a call are left for a later job.
 
     Raises StorageError if the storage is not available and no run waits.
     """
-    diary, run_id = window.diary, job.run_id
+    diary, run_id, patience = window.diary, job.run_id, window.diary.patience
     while batches := _batches(job, window, all_sizes=patience is not None):
         result = await observe(
             diary,
@@ -131,9 +132,7 @@ async def observe_due(job: Job, window: Window, patience: Patience | None) -> No
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
-async def reflect_due(
-    job: Job, diary: ThreadDiary, log: ObservationLog, patience: Patience | None, observation_tokens: int
-) -> None:
+async def reflect_due(job: Job, diary: ThreadDiary, log: ObservationLog, observation_tokens: int) -> None:
     """Condense the oldest entries of the diary if due, and save the result: active if a run waits, else buffered.
 
     ``observation_tokens``: as in ``Limits``.
@@ -144,6 +143,7 @@ async def reflect_due(
     plan = plan_reflection(log, observation_tokens)
     if plan is None or log.reflection is not None or log.tokens < diary.limits.reflection_start_tokens:
         return
+    patience = diary.patience
     timeout = diary.config.background_timeout if patience is None else patience.left
     result = await reflect(diary, log, plan, timeout=timeout, buffered=patience is None)
     if isinstance(result, Exception):

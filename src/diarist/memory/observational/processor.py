@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import dropwhile, takewhile
-from typing import Any
+from typing import Any, cast
 
 from diarist.checks import flags, instance, seconds
 from diarist.chunks import DataChunk
@@ -15,14 +15,15 @@ from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
 from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine, RunMemory
-from diarist.memory.observational.events import Trigger
+from diarist.memory.observational.events import OBSERVATION_FAILED, Trigger
+from diarist.memory.observational.log.transitions import backing_off
 from diarist.memory.observational.message_units import newest_half
 from diarist.memory.observational.prompt.tails import Tail
 from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.memory.run_recorder import RunRecorder
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
-from diarist.messages import Message, SentBlock, utc_now
+from diarist.messages import Json, Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorResult,
     InputStepHookResult,
@@ -63,13 +64,19 @@ class Listener:
     """Forwards events to the run's client while it is connected.
 
     Holds no reference to the run, since background work may outlive it.
+
+    Attributes:
+        warning: The last failure of the Observer, of the Reflector or of the diary; empty if there was none.
     """
 
     def __init__(self) -> None:
         self.writer: Writer | None = None
+        self.warning = ""
 
     def emit(self, event: DataChunk) -> None:
         """Send an event to the client if it is still connected; the event log has it in any case."""
+        if event.type == OBSERVATION_FAILED:
+            self.warning = f"memory could not take notes: {cast('dict[str, Json]', event.data)['error']}"
         if self.writer is not None:
             self.writer.custom(event)
 
@@ -176,8 +183,10 @@ class DiaryProcessor(Processor[Any]):
         if context.thread_id is None:
             return None
         if memory is None:
+            context.report.warning = state.listener.warning
             await state.recorder.sync(context)
             return self._add_diary(args)
+        state.listener.warning = ""
         asked = asked_in(messages)
         note_of_others = asked.sent if asked is not None else None  # what other parts of memory wrote for this question
         tails = await self._tails(memory) if asked is not None else []
@@ -199,6 +208,10 @@ class DiaryProcessor(Processor[Any]):
             self._compose(memory, asked, note_of_others, tails)
             await state.recorder.rewrite([asked])
             memory.window.add([asked])
+        context.report.warning = state.listener.warning
+        failures = memory.window.stored.observer_failures
+        if failures.count and not context.report.warning and backing_off(failures, memory.diary.clock()):
+            context.report.warning = f"memory takes notes again later, after a failure: {failures.last_error}"
         state.recorder.events.append(memory.send_status(args.step_number, pinned))
         messages.remember(newest_half(memory.window.messages(), pinned, halvings=state.halvings))
         return self._add_diary(args)

@@ -61,7 +61,7 @@ class Patience:
     """The time that a run may still wait for memory, in seconds, for all waits together.
 
     Args:
-        on_wait: Receives the event loop's time until which a wait may last, and 0 after the wait.
+        on_wait: Receives the event loop's time until which the run waits for something other than the storage.
 
     Attributes:
         lost: No further waits are allowed, since something failed.
@@ -82,12 +82,14 @@ class Patience:
     def spend(self) -> Generator[None]:
         """Subtract the time that the block takes."""
         self._since = asyncio.get_running_loop().time()
-        self._on_wait(self._since + self._seconds)
         try:
             yield
         finally:
             self._seconds, self._since = self.left, None
-            self._on_wait(0)
+
+    def pause(self, seconds: float) -> None:
+        """Tell ``on_wait`` that the run waits this long at most from now; 0: that the wait is over."""
+        self._on_wait(asyncio.get_running_loop().time() + seconds)
 
     def lose(self) -> None:
         """Allow no further waits."""
@@ -145,6 +147,7 @@ class ThreadDiary:
         config: The configuration with the overrides of this thread or resource.
         emit: Receives each event; the event log of the diary gets it too.
         manual: The work was requested by a user, so memory does not retry it by itself.
+        patience: Of the run that waits for the work; None: no run waits.
     """
 
     thread_id: str
@@ -159,6 +162,7 @@ class ThreadDiary:
     clock: Callable[[], datetime]
     emit: Emit | None
     manual: bool
+    patience: Patience | None
 
     async def read(self) -> ObservationLog:
         """Return the diary as it is stored."""
@@ -312,6 +316,8 @@ class ThreadDiary:
         try:
             with span(f"memory {cycle.operation}", **{"diarist.cycle_id": cycle.id, "diarist.tokens": cycle.tokens}):
                 async with deadline:
+                    if self.patience is not None:
+                        self.patience.pause(self.patience.left)
                     answer = await inner_cancel_as_error(role)
         except TimeoutError as error:
             if not deadline.expired():
@@ -321,6 +327,9 @@ class ThreadDiary:
                 if cycle.buffered
                 else f"no {cycle.operation} within the {self.config.observe_timeout:g} s that a run waits"
             ) from error
+        finally:
+            if self.patience is not None:
+                self.patience.pause(0)
         for warning in answer.warnings:
             logger.warning("%s of thread %s: %s", cycle.operation, self.thread_id, warning)
         texts = {item.name: getattr(answer, item.name) for item in fields(answer)}

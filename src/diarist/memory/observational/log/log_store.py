@@ -20,6 +20,8 @@ from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
 from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope, Source, Thread
 
+OnPause = Callable[[float], object] | None
+
 logger = logging.getLogger("diarist")
 
 MAX_ATTEMPTS = 10
@@ -208,7 +210,7 @@ class LogStore:
 
     @asynccontextmanager
     async def claim(
-        self, thread_id: str, resource_id: str, operation: Operation, *, wait: float = 0
+        self, thread_id: str, resource_id: str, operation: Operation, *, wait: float = 0, on_pause: OnPause = None
     ) -> AsyncGenerator[bool]:
         """Hold the lease for this work while the block runs; yields False if another process holds it.
 
@@ -216,26 +218,34 @@ class LogStore:
 
         Args:
             wait: Seconds to wait for another process to release it.
+            on_pause: Receives the seconds of each pause between two attempts.
         """
-        async with self.claim_each([thread_id], resource_id, operation, wait=wait) as mine:
+        async with self.claim_each([thread_id], resource_id, operation, wait=wait, on_pause=on_pause) as mine:
             yield bool(mine)
 
     @asynccontextmanager
     async def claim_each(
-        self, thread_ids: Sequence[str], resource_id: str, operation: Operation, *, wait: float = 0
+        self,
+        thread_ids: Sequence[str],
+        resource_id: str,
+        operation: Operation,
+        *,
+        wait: float = 0,
+        on_pause: OnPause = None,
     ) -> AsyncGenerator[list[str]]:
         """Claim several threads at once; yields the thread ids that were claimed. All leases are released together.
 
         Args:
             wait: Seconds to wait for leases of other processes, for all threads together, because a killed process may
                 have left many leases.
+            on_pause: As for ``claim``.
         """
         deadline = time.monotonic() + wait
         held: dict[str, Lease] = {}
         renewal = asyncio.create_task(self._renew(held))
         try:
             for thread_id in thread_ids:
-                lease = await self._acquire(self.job_name(thread_id, resource_id, operation), deadline)
+                lease = await self._acquire(self.job_name(thread_id, resource_id, operation), deadline, on_pause)
                 if lease is not None:
                     held[thread_id] = lease
             yield list(held)
@@ -252,13 +262,15 @@ class LogStore:
         key = self.key(thread_id, resource_id)
         return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"
 
-    async def _acquire(self, name: str, deadline: float) -> Lease | None:
+    async def _acquire(self, name: str, deadline: float, on_pause: OnPause) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
             lease = await acquire_lease(self._storage, name, owner, ttl=LEASE_TTL, release=self._release)
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
+            if on_pause is not None:
+                on_pause(min(left, pause))
             await asyncio.sleep(min(left, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
