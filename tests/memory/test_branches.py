@@ -270,6 +270,19 @@ async def test_an_edited_question_is_not_shown_twice_after_a_failure(storage: St
     assert [message.text for message in model.requests[-1].prompt.messages].count("edited") == 1
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+async def test_an_edited_question_before_the_last_one_is_shown_as_edited(storage: Storage, forgets: bool) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    await memory.messages.save([Message.user(f"old {id}", id=id) for id in ("q4", "q5")], thread="t")
+    if forgets:
+        await memory.forget(message_ids=["q5"], thread="t")
+    edited = Message.user("edited", id="q4")
+    await agent.generate([*shown, edited, Message.user("old q5", id="q5"), Message.user("new", id="q6")], thread="t")
+    asked = ["edited", "new"] if forgets else ["edited", "old q5", "new"]
+    assert [message.text for message in model.requests[-1].prompt.messages][6:] == asked
+    assert [row.text for row in await memory.messages.list(thread="t")][6:] == [*asked, "answer to new"]
+
+
 async def test_an_edited_question_that_was_forgotten_stays_gone(storage: Storage) -> None:
     agent, memory, model, shown = await three_exchanges(storage)
     shown[4:] = [Message.user("secret", id="q3")]
