@@ -209,6 +209,26 @@ async def test_a_client_that_keeps_ids_regenerates(storage: Storage) -> None:
     assert texts == ["question-1", "answer-1", "edited-2", "answer-5"]
 
 
+async def test_a_client_with_its_own_ids_for_answers_goes_on(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    agent = Agent(model=numbered_answers(), memory=memory)
+    shown: list[Message] = []
+    for number in range(1, 4):
+        shown.append(Message.user(f"question-{number}", id=f"q{number}"))
+        answer = (await agent.generate(shown, thread="t", on_divergence="error")).messages[-1]
+        shown.append(replace(answer, id=f"own-{number}"))
+    rows = await memory.messages.list(thread="t")
+    assert [row.text for row in rows] == [message.text for message in shown]
+    assert await memory.threads.branches("t") == []
+    shown[-1] = Message.assistant("shortened", id="own-3")
+    await agent.generate([*shown, Message.user("question-4", id="q4")], thread="t")
+    assert [row.text for row in await memory.messages.list(thread="t")][4:7] == [
+        "question-3",
+        "shortened",
+        "question-4",
+    ]
+
+
 async def test_an_edited_first_question_is_new(storage: Storage) -> None:
     model = ScriptedModel(lambda request: f"answer to {request.prompt.messages[-1].text}")
     memory = Memory(storage=storage)

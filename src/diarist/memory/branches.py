@@ -120,7 +120,7 @@ class Branches:
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
             return await self._without_place(thread_id, given, known)
-        by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
+        by_id = {message.id for message in given if message.id in known or _is_own(message)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
         old, rest = given[: len(given) - found.new], given[len(given) - found.new :]
@@ -284,6 +284,12 @@ class Branches:
             branch_id = f"branch_{seq_of(rows[-1])}"
             found.append(Branch(id=branch_id, after=before[0].id if before else None, messages=rows))
         return found
+
+
+def _is_own(message: Message) -> bool:
+    """Return True if a client's id tells whether a message is new. Answers have ids of memory's, so a client that does
+    not keep these may have another id for a stored one."""
+    return message.role != "assistant" and not _GENERATED_ID.fullmatch(message.id)
 
 
 def unstored(message: Message) -> Message:
