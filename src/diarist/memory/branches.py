@@ -157,8 +157,9 @@ class Branches:
             new, repeated = taken.new, taken.repeated
         else:
             changed = {message.id for message in forgotten}
+            others = known | {rest[0].id} if found.is_edit else known
             new = {
-                message.id: _under_new_id(message) if message.id in known else unstored(message)
+                message.id: _under_new_id(message) if message.id in others else unstored(message)
                 for message in rest
                 if message.id not in changed
             }
