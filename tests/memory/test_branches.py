@@ -11,6 +11,7 @@ import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
+from diarist.messages import TextPart
 from diarist.processors import RegexFilter
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel
@@ -321,6 +322,21 @@ async def test_the_forgotten_text_of_an_edited_question_stays_gone(storage: Stor
     await memory.forget(message_ids=["q4"], thread="t")
     with pytest.raises(InputError, match="was forgotten"):
         await agent.generate([Message.user("secret", id="q4")], thread="t")
+
+
+async def test_forget_reaches_each_text_of_an_edited_question(storage: Storage) -> None:
+    agent, memory, _, shown = await three_exchanges(storage)
+    for text in ("secret", "secret, too"):
+        shown[4:] = [Message.user(text, id="q3")]
+        shown.append((await agent.generate(shown, thread="t")).messages[-1])
+    edited = (await memory.messages.list(thread="t"))[4]
+    await agent.generate([*shown[:4], replace(edited, parts=[TextPart(text="secret again")])], thread="t")
+    receipt = await memory.forget(message_ids=["q3"], thread="t")
+    assert len(receipt.message_ids) == 4
+    left = await memory.messages.list(thread="t") + [one.message for one in await storage.list_superseded("t")]
+    assert [row.text for row in left if row.role == "user"] == ["question 1", "question 2"]
+    with pytest.raises(InputError, match="was forgotten"):
+        await agent.generate([*shown[:4], Message.user("secret", id="q3")], thread="t")
 
 
 async def test_a_client_cannot_say_which_message_it_edited(storage: Storage) -> None:
