@@ -272,6 +272,15 @@ async def test_a_question_without_its_history_is_answered_as_given(storage: Stor
     assert rows == [message.text for message in shown] + again + [f"answer to {text}"] * 2
 
 
+async def test_an_edited_question_without_the_middle_is_answered_again(storage: Storage) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    await agent.generate([*shown[:4], Message.user("edited", id="q3")], thread="t")
+    await agent.generate([*shown[:2], Message.user("edited", id="q3")], thread="t")
+    assert model.requests[-1].prompt.messages[-1].text == "edited"
+    rows = [row.text for row in await memory.messages.list(thread="t")]
+    assert rows == [*(message.text for message in shown[:4]), "edited", "answer to edited", "answer to edited"]
+
+
 @pytest.mark.parametrize("kept", [0, 2], ids=["only the question", "first exchange"])
 @pytest.mark.parametrize("text", ["question 2", "edited"])
 async def test_a_question_that_is_superseded_is_asked_again(storage: Storage, kept: int, text: str) -> None:

@@ -123,6 +123,7 @@ class Branches:
         by_id = {message.id for message in given if message.id in known or _is_own(message)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
+        known |= {row.metadata[EDITED_KEY] for row in places if isinstance(row, Message) and EDITED_KEY in row.metadata}
         old, rest = given[: len(given) - found.new], given[len(given) - found.new :]
         kept, behind = places[: found.keep], places[found.keep :]
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
@@ -157,9 +158,8 @@ class Branches:
             new, repeated = taken.new, taken.repeated
         else:
             changed = {message.id for message in forgotten}
-            others = known | {rest[0].id} if found.is_edit else known
             new = {
-                message.id: _under_new_id(message) if message.id in others else unstored(message)
+                message.id: _under_new_id(message) if message.id in known else unstored(message)
                 for message in rest
                 if message.id not in changed
             }
@@ -182,11 +182,11 @@ class Branches:
             return TakenInput(new={**new, question.id: _under_new_id(question)})
         if new:
             return TakenInput(new=new)
-        there = await self._storage.existing_ids(thread_id, [message.id for message in given])
-        if question.id not in there:
+        repeated = [_stored_as(message, rows) for message in last_questions(given)]
+        there = await self._storage.existing_ids(thread_id, [message.id for message in repeated])
+        if repeated[-1].id not in there:
             raise _forgotten(question.id, thread_id)
-        repeated = [message for message in last_questions(given) if message.id in there]
-        return TakenInput(new={}, repeated=[_stored_as(message, rows) for message in repeated])
+        return TakenInput(new={}, repeated=[message for message in repeated if message.id in there])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
