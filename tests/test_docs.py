@@ -163,6 +163,7 @@ async def test_python_blocks_run(
         await close(opened)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delays", [(0.3,), (0, 0, 0, 0.5, 0.5)], ids=["slow", "uneven"])
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "quickstart.md"], ids=name_of)
 async def test_the_first_pages_hold_however_long_background_work_takes(
@@ -219,6 +220,7 @@ async def close(opened: list[Any]) -> None:
             await value.close()
 
 
+@pytest.mark.slow
 def test_the_excerpt_of_the_demo_is_real(tmp_path: Path) -> None:
     excerpt = re.search(r"<!-- from: diarist demo -->\n```text\n(.*?)^```", text_of(ROOT / "README.md"), re.M | re.S)
     assert excerpt is not None

@@ -75,6 +75,7 @@ def exact(text: str) -> int:
     return len(REFERENCE.encode_ordinary(text))
 
 
+@pytest.mark.slow
 def test_the_file_is_made_of_the_published_ranks() -> None:
     assert zlib.decompress(tokens._FILE.read_bytes()) == packed(PUBLISHED)
 
@@ -131,6 +132,7 @@ def test_long_pieces_are_counted_exactly(letters: str) -> None:
     assert ENCODING.count(text) == exact(text)
 
 
+@pytest.mark.slow
 def test_kept_counts_take_little_memory() -> None:
     order = random.Random(4)
     for _ in range(100):

@@ -99,6 +99,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_the_state_lives_on_in_another_process(tmp_path: Path) -> None:
     def play(what: str) -> list[str]:
         command = [sys.executable, "-c", SCRIPT, str(tmp_path / "memory.db"), what]

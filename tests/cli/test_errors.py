@@ -37,6 +37,7 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
@@ -66,6 +67,7 @@ def test_a_missing_extra_is_named(folder: Path, command: str, remedy: str) -> No
     assert (result.returncode, result.stdout) == (2, "")
 
 
+@pytest.mark.slow
 def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
     commands = ("import chat.json memory.db", "migrate memory.db", "export memory.db all.jsonl", "observe chat.json")
     for command in commands:
@@ -74,6 +76,7 @@ def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
     assert "nothing to do" in bare("migrate", "memory.db").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device without space")
 @pytest.mark.parametrize("command", ["observe chat.json", "export memory.db -"])
 def test_a_full_disk_is_one_line(folder: Path, command: str) -> None:
@@ -91,6 +94,7 @@ def test_a_full_disk_is_one_line(folder: Path, command: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["observe chat.json", "observe chat.json --output json", "demo --turns 1"])
 def test_files_and_pipes_get_utf_8(folder: Path, command: str) -> None:
     result = subprocess.run(
@@ -147,6 +151,7 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
     assert result.exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "says"),
     [

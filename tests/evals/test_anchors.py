@@ -127,6 +127,7 @@ def test_a_text_has_its_own_anchors_also_among_others(text: str, other: str) -> 
 UNITS = ["x", " ", "\n", "A. ", '"', "- 1. ", "<a-b>", "1, ", "1.", "/", "a/", "a.", "a_", "-", "A1-", "@", "+1 ", "1 "]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [*UNITS, "www.", "May ", "0123456789", "aB", "“", "12:3", "1,234", "今天"])
 def test_time_grows_with_the_length_alone(unit: str) -> None:
     for _ in range(3):  # another program may take the caches of the processor

@@ -1,8 +1,10 @@
-"""Fixtures: one server of each kind for a test session, emptied before each test."""
+"""Fixtures: one server of each kind for a test session, emptied before each test.
+
+Their threads end with the process. Stopping them could take 10 seconds: simulations change the clock of the whole
+process, after which a server may look at its stop flag an hour late.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,24 +23,18 @@ __all__ = [
 
 
 @pytest.fixture(scope="session")
-def _openai_server() -> Iterator[OpenAIServer]:
-    server = OpenAIServer()
-    yield server
-    server.stop()
+def _openai_server() -> OpenAIServer:
+    return OpenAIServer()
 
 
 @pytest.fixture(scope="session")
-def _anthropic_server() -> Iterator[AnthropicServer]:
-    server = AnthropicServer()
-    yield server
-    server.stop()
+def _anthropic_server() -> AnthropicServer:
+    return AnthropicServer()
 
 
 @pytest.fixture(scope="session")
-def _google_server() -> Iterator[GoogleServer]:
-    server = GoogleServer()
-    yield server
-    server.stop()
+def _google_server() -> GoogleServer:
+    return GoogleServer()
 
 
 @pytest.fixture

@@ -247,6 +247,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_program_that_ends_amid_background_work_ends_quietly(tmp_path: Path, attempt: int) -> None:
     assert run_python(_SCRIPT, tmp_path / "memory.db") == "done\n"
@@ -336,6 +337,7 @@ def test_a_run_that_begins_while_its_loop_ends_does_not_hold_the_thread() -> Non
     asyncio.run(memory.messages.save("Next", thread="t"))
 
 
+@pytest.mark.slow
 def test_notes_are_made_although_each_call_has_a_loop_of_its_own() -> None:
     class Late(InMemoryStorage):
         late = True

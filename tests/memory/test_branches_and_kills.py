@@ -56,6 +56,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "when", "edits", "left"),
     [

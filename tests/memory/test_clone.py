@@ -279,6 +279,7 @@ async def filled(path: Path) -> None:
         await memory.messages.save([message(n) for n in range(5, 700)], thread="t", resource="ada")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["rows", "log"])
 async def test_a_clone_of_a_killed_process_is_not_visible(path: Path, where: str) -> None:
     await filled(path)

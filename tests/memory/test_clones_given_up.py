@@ -25,6 +25,7 @@ async def threads(memory: Memory) -> list[str]:
     return [thread.id for thread in (await memory.threads.list()).items]
 
 
+@pytest.mark.slow
 @when
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 @pytest.mark.parametrize("method", [*STEPS, "rewrite_generation", "list_generations"])

@@ -87,6 +87,7 @@ def files_with(words: tuple[str, ...], folder: Path) -> dict[str, list[str]]:
     return {name: said for name, data in found.items() if (said := [word for word in words if word.encode() in data])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("erase", ["memory.forget(resource='ada')", "memory.threads.delete('t')"])
 def test_nothing_is_left_when_the_process_is_killed_right_after(tmp_path: Path, erase: str) -> None:
     assert killed(tmp_path / "memory.db", erase) == ""

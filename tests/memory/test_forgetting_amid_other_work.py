@@ -84,6 +84,7 @@ async def test_an_error_is_told_while_its_words_are_forgotten(
     assert (log.observer_failures.count, log.observer_failures.last_error) == (1, "RuntimeError")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", ["append_event", "save_log"])
 @pytest.mark.parametrize("whose", [{"thread": "t"}, {"resource": "ada"}])
 @pytest.mark.parametrize("scope", ["thread", "resource"])

@@ -180,6 +180,7 @@ async def test_the_workers_make_all_notes_of_a_conversation(
         assert "data-om-buffering-failed" not in events
 
 
+@pytest.mark.slow
 async def test_a_job_is_handed_over_once_while_it_waits_or_is_done(
     workers: Workers, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
@@ -196,6 +197,7 @@ async def test_a_job_is_handed_over_once_while_it_waits_or_is_done(
         assert await jobs(postgres_url, "todo") == []
 
 
+@pytest.mark.slow
 async def test_two_workers_never_do_one_cycle_twice(
     workers: Workers, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
@@ -250,6 +252,7 @@ async def test_the_work_of_a_killed_worker_is_done_by_another(
         assert noted(await memory.diary.get(thread="trip"))
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_told_to_stop_finishes_what_it_does(
     workers: Workers, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
@@ -264,6 +267,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_does(
         assert await jobs(postgres_url, "doing") == []
 
 
+@pytest.mark.slow
 async def test_unfinished_work_of_a_stopped_worker_is_queued_again(
     workers: Workers, postgres_url: str, openai_server: OpenAIServer
 ) -> None:
@@ -353,6 +357,7 @@ class Away(InMemoryStorage):
         return await super().save_log(*args, **options)
 
 
+@pytest.mark.slow
 async def test_notes_that_cannot_be_saved_are_made_again_later(postgres_url: str) -> None:
     small = ObservationConfig(message_tokens=400, buffer_tokens=100, block_after=20_000)
     diary = ObservationalMemoryConfig(model="extractive", observation=small)
@@ -461,6 +466,7 @@ class Refuses(Processor[Any]):
         args.abort("no")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["while the run is live", "after its end"])
 async def test_of_a_discarded_run_no_worker_leaves_a_note(
     late: bool, workers: Workers, postgres_url: str, openai_server: OpenAIServer
@@ -532,6 +538,7 @@ asyncio.run(queue.submit(Job(name="same", operation="observation", thread_id="t"
 """
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_share_the_tables_and_the_job(postgres_url: str) -> None:
     run_at_once(SUBMIT, [[postgres_url]] * 4)
     assert run_sql(postgres_url, "SELECT count(*) FROM diarist_queue.procrastinate_jobs")[0][0] == 1

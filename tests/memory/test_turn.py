@@ -342,6 +342,7 @@ class Broken(InMemoryStorage):
         return await super().append_messages(*args, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["away", "silent"])
 @pytest.mark.parametrize("diary", [False, True], ids=["history", "diary"])
 async def test_without_storage_the_given_messages_go_out_and_are_stored_when_it_is_back(
@@ -437,6 +438,7 @@ async def test_turns_of_one_thread_that_overlap_are_both_stored(monkeypatch: pyt
     assert not second.degraded
 
 
+@pytest.mark.slow
 async def test_work_for_another_thread_is_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
     storage = Broken()

@@ -32,6 +32,7 @@ matching = st.sampled_from(KNOWN).flatmap(lambda pattern: st.from_regex(pattern.
 texts = st.lists(st.one_of(st.text(alphabet, max_size=12), matching), max_size=3).map("".join)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", KNOWN, ids=lambda pattern: pattern.source[:24])
 @given(st.data())
 def test_a_match_begins_where_its_cheap_test_matches(pattern: KnownPattern, data: st.DataObject) -> None:

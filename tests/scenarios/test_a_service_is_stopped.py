@@ -192,6 +192,7 @@ def test_the_recipe(recipe: Service, tmp_path: Path) -> None:
     assert [n for n in range(3) if f"zanzibar{n}".encode() in data] == [0, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [Hang(), Answer(text=["Once "], then="hang")], ids=["before", "after"])
 async def test_a_client_that_leaves_a_stream_ends_its_run(
     recipe_with_model: Service, openai_server: OpenAIServer, answer: Hang | Answer
@@ -207,6 +208,7 @@ async def test_a_client_that_leaves_a_stream_ends_its_run(
     assert recipe_with_model.json("POST", "/threads/trip", {"text": "Are you there?"}) == {"text": "ok"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "name"), [("serve-with-fastapi.md", "app"), ("serve-with-django.md", "application")])
 async def test_a_run_that_the_stop_cuts_off_frees_its_thread(
     tmp_path: Path, model_url: str, openai_server: OpenAIServer, page: str, name: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from diarist import Agent, Processor, Tool
 from diarist.processors import ProcessLLMRequestArgs
 from diarist.storage import Storage
@@ -36,6 +38,7 @@ class Watch(Processor[Any]):
         self.runs.append({entry.run_id for entry in log.entries})
 
 
+@pytest.mark.slow
 @ways
 async def test_sixty_steps_of_two_thousand_tokens(storage: Storage, buffer_tokens: float) -> None:
     model = ScriptedModel(*[ToolCall("look", {"at": n}) for n in range(STEPS)], "All seen.", lambda _: "Yes.")

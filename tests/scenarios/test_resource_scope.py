@@ -752,6 +752,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_two_threads_of_a_resource_in_two_processes(tmp_path: Path) -> None:
     path = str(tmp_path / "memory.db")
     run_at_once(TALKING, [[path, "one"], [path, "two"]])

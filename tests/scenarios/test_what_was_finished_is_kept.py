@@ -255,6 +255,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2] == "True"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarded", [False, True])
 async def test_a_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     """The next process waits until the dead run's time is up, then goes on from its finished steps."""

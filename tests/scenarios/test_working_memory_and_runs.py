@@ -103,6 +103,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("where", ["in the second step", "after the commit"])
 async def test_a_crash(tmp_path: Path, where: str, guarded: bool) -> None:

@@ -172,6 +172,7 @@ async def _check_thread(storage: Storage, thread_id: str, acknowledged: list[str
         assert len(by_run[run_id]) == len(whole)
 
 
+@pytest.mark.slow
 def test_processes_lose_none_of_each_others_updates(backend: Backend) -> None:
     processes, times = 4, 50
     workers = [

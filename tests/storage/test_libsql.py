@@ -20,7 +20,7 @@ from tests.loopback.libsql_server import LibSQLServer
 TRIP = Thread(id="trip", resource_id="ada")
 
 
-class TestLibSQLServer(StorageConformance, SearchConformance):
+class OnLibSQLServer:
     @pytest.fixture
     async def storage(self, server: LibSQLServer) -> AsyncIterator[Storage]:
         async with LibSQLStorage(server.url) as storage:
@@ -30,6 +30,13 @@ class TestLibSQLServer(StorageConformance, SearchConformance):
     async def second_storage(self, storage: Storage) -> AsyncIterator[Storage]:
         async with LibSQLStorage(storage.location) as second:
             yield second
+
+
+class TestLibSQLServer(OnLibSQLServer, StorageConformance): ...
+
+
+@pytest.mark.slow
+class TestLibSQLServerSearch(OnLibSQLServer, SearchConformance): ...
 
 
 @pytest.fixture

@@ -225,6 +225,7 @@ REMOVALS: dict[str, tuple[RowRef, Call]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["thread:trip", "resource:ada"])
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("removal", REMOVALS)

@@ -135,6 +135,7 @@ asyncio.run(opened(sys.argv[1]).create_thread(Thread(id=sys.argv[2], resource_id
 """
 
 
+@pytest.mark.slow
 async def test_first_opening_by_many_processes_at_once(backend: Backend) -> None:
     run_at_once(FIRST, [[backend.address, str(number)] for number in range(PROCESSES)])
     async with backend.storage() as storage:

@@ -240,6 +240,7 @@ def test_metadata_takes_room_too() -> None:
     assert size_of([row]) > 5_000
 
 
+@pytest.mark.slow
 async def test_after_a_purge_no_deleted_message_is_left_in_memory(pair: tuple[Storage, Storage]) -> None:
     def in_memory() -> bool:
         gc.collect()

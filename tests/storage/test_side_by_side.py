@@ -260,6 +260,7 @@ def test_sqlite(tmp_path: Path) -> None:
     _play(lambda: SQLiteStorage(tmp_path / f"{next(numbers)}.db"), max_examples=examples(8))
 
 
+@pytest.mark.slow
 def test_mongodb() -> None:
     numbers = itertools.count()
     with MongoDBServer() as server:

@@ -51,6 +51,7 @@ async def ids_of(store: VectorStore, vector: list[float], **more: object) -> set
     return {hit.id for hit in await store.query("i", vector, top_k=10, **more)}  # pyright: ignore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("kind", [HNSW(ef_search=200), IVFFlat(lists=20, probes=15)])
 async def test_an_approximate_search_finds_nearly_all(postgres_url: str, kind: HNSW | IVFFlat, metric: Metric) -> None:

@@ -643,6 +643,7 @@ async def test_any_markup_gives_well_formed_lines(text: str) -> None:
 HARD = ["x", " ", "😀", "\n", "word ", "A. ", "I like tea. ", "dr. ", ". ", '"', "[", "- 1. ", "<a-b>", "1, ", "今天"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", HARD)
 async def test_of_a_long_text_only_so_much_is_looked_at(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same work for one megabyte as for half of it, since the event loop waits for it."""
@@ -674,6 +675,7 @@ def _rows(n: int, depth: int) -> dict[str, Any]:
     return {f"k{i}": [_rows(n, depth - 1)] * 3 if depth > 1 else i for i in range(width if depth > 1 else 30)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", WIDE)
 async def test_of_a_wide_result_only_so_much_is_looked_at(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     work: list[int] = []

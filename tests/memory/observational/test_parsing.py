@@ -155,6 +155,7 @@ def test_escaping_twice_changes_nothing_more(text: str) -> None:
     assert escape_tags(once) == once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["< ", "</ ", "<diary>", "Date:  ", "\n```", "- <diary> ", "🔴 09:12 a - ", "[ ] ", "### "]
 )

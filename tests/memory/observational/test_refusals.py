@@ -154,6 +154,7 @@ async def test_a_call_and_its_result_are_written_off_together() -> None:
     await assert_exactly_once(chat, await chat.open())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer_tokens", [False, 30])
 @pytest.mark.parametrize(
     "error",
