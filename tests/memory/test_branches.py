@@ -11,6 +11,7 @@ import pytest
 
 from diarist import Agent, Memory, Message
 from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
+from diarist.messages import TextPart
 from diarist.processors import RegexFilter
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel
@@ -209,6 +210,26 @@ async def test_a_client_that_keeps_ids_regenerates(storage: Storage) -> None:
     assert texts == ["question-1", "answer-1", "edited-2", "answer-5"]
 
 
+async def test_a_client_with_its_own_ids_for_answers_goes_on(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    agent = Agent(model=numbered_answers(), memory=memory)
+    shown: list[Message] = []
+    for number in range(1, 4):
+        shown.append(Message.user(f"question-{number}", id=f"q{number}"))
+        answer = (await agent.generate(shown, thread="t", on_divergence="error")).messages[-1]
+        shown.append(replace(answer, id=f"own-{number}"))
+    rows = await memory.messages.list(thread="t")
+    assert [row.text for row in rows] == [message.text for message in shown]
+    assert await memory.threads.branches("t") == []
+    shown[-1] = Message.assistant("shortened", id="own-3")
+    await agent.generate([*shown, Message.user("question-4", id="q4")], thread="t")
+    assert [row.text for row in await memory.messages.list(thread="t")][4:7] == [
+        "question-3",
+        "shortened",
+        "question-4",
+    ]
+
+
 async def test_an_edited_first_question_is_new(storage: Storage) -> None:
     model = ScriptedModel(lambda request: f"answer to {request.prompt.messages[-1].text}")
     memory = Memory(storage=storage)
@@ -251,6 +272,15 @@ async def test_a_question_without_its_history_is_answered_as_given(storage: Stor
     assert rows == [message.text for message in shown] + again + [f"answer to {text}"] * 2
 
 
+async def test_an_edited_question_without_the_middle_is_answered_again(storage: Storage) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    await agent.generate([*shown[:4], Message.user("edited", id="q3")], thread="t")
+    await agent.generate([*shown[:2], Message.user("edited", id="q3")], thread="t")
+    assert model.requests[-1].prompt.messages[-1].text == "edited"
+    rows = [row.text for row in await memory.messages.list(thread="t")]
+    assert rows == [*(message.text for message in shown[:4]), "edited", "answer to edited", "answer to edited"]
+
+
 @pytest.mark.parametrize("kept", [0, 2], ids=["only the question", "first exchange"])
 @pytest.mark.parametrize("text", ["question 2", "edited"])
 async def test_a_question_that_is_superseded_is_asked_again(storage: Storage, kept: int, text: str) -> None:
@@ -268,6 +298,19 @@ async def test_an_edited_question_is_not_shown_twice_after_a_failure(storage: St
         await failing.generate([Message.user("edited", id="q3")], thread="t")
     await agent.generate([Message.user("edited", id="q3")], thread="t")
     assert [message.text for message in model.requests[-1].prompt.messages].count("edited") == 1
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+async def test_an_edited_question_before_the_last_one_is_shown_as_edited(storage: Storage, forgets: bool) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    await memory.messages.save([Message.user(f"old {id}", id=id) for id in ("q4", "q5")], thread="t")
+    if forgets:
+        await memory.forget(message_ids=["q5"], thread="t")
+    edited = Message.user("edited", id="q4")
+    await agent.generate([*shown, edited, Message.user("old q5", id="q5"), Message.user("new", id="q6")], thread="t")
+    asked = ["edited", "new"] if forgets else ["edited", "old q5", "new"]
+    assert [message.text for message in model.requests[-1].prompt.messages][6:] == asked
+    assert [row.text for row in await memory.messages.list(thread="t")][6:] == [*asked, "answer to new"]
 
 
 async def test_an_edited_question_that_was_forgotten_stays_gone(storage: Storage) -> None:
@@ -288,6 +331,21 @@ async def test_the_forgotten_text_of_an_edited_question_stays_gone(storage: Stor
     await memory.forget(message_ids=["q4"], thread="t")
     with pytest.raises(InputError, match="was forgotten"):
         await agent.generate([Message.user("secret", id="q4")], thread="t")
+
+
+async def test_forget_reaches_each_text_of_an_edited_question(storage: Storage) -> None:
+    agent, memory, _, shown = await three_exchanges(storage)
+    for text in ("secret", "secret, too"):
+        shown[4:] = [Message.user(text, id="q3")]
+        shown.append((await agent.generate(shown, thread="t")).messages[-1])
+    edited = (await memory.messages.list(thread="t"))[4]
+    await agent.generate([*shown[:4], replace(edited, parts=[TextPart(text="secret again")])], thread="t")
+    receipt = await memory.forget(message_ids=["q3"], thread="t")
+    assert len(receipt.message_ids) == 4
+    left = await memory.messages.list(thread="t") + [one.message for one in await storage.list_superseded("t")]
+    assert [row.text for row in left if row.role == "user"] == ["question 1", "question 2"]
+    with pytest.raises(InputError, match="was forgotten"):
+        await agent.generate([*shown[:4], Message.user("secret", id="q3")], thread="t")
 
 
 async def test_a_client_cannot_say_which_message_it_edited(storage: Storage) -> None:

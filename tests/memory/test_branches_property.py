@@ -1,6 +1,7 @@
 """Random conversations of random clients: the active branch is what the client shows, and no prompt has anything else.
 
-Answers are numbered, so that a reader can tell them apart. Questions are few and often repeated.
+Answers are numbered, so that a reader can tell them apart. Questions are few and often repeated. A client keeps no ids,
+or an id for each question, also when it edits it, or for each message.
 ``DIARIST_CONVERSATIONS`` plays more of them; 17,000 make about 100,000 calls.
 """
 
@@ -25,6 +26,7 @@ from tests.scenarios.kit import observational
 CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "4000"))
 
 Act = Literal["continue", "cut", "alone", "regenerate", "edit", "fail"]
+Ids = Literal["none", "questions", "all"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ call = st.builds(
     keeps=st.booleans(),
 )
 calls = st.lists(call, min_size=2, max_size=10)
+kept_ids: st.SearchStrategy[Ids] = st.sampled_from(["none", "questions", "all"])
 
 
 @dataclass
@@ -65,12 +68,14 @@ class Exchange:
 
     question: str
     answer: str
+    ids: tuple[str, str]
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     gone: set[str] = field(default_factory=set[str])  # of these two, what was forgotten
 
     @property
     def sent(self) -> list[dict[str, Any]]:
-        return [said("user", self.question), *self.steps, said("assistant", self.answer)]
+        ids = self.ids
+        return [said("user", self.question, ids[0]), *self.steps, said("assistant", self.answer, ids[1])]
 
     @property
     def stored(self) -> list[str]:
@@ -78,15 +83,15 @@ class Exchange:
         return [text for name, text in both.items() if name not in self.gone]
 
 
-def said(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "content": text}
+def said(role: str, text: str, id: str = "") -> dict[str, Any]:
+    return {"role": role, "content": text, **({"id": id} if id else {})}
 
 
 class Conversation:
     """A thread, and the tabs that show it."""
 
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
+    def __init__(self, memory: Memory, ids: Ids) -> None:
+        self.memory, self.ids = memory, ids
         self.uses_tool = self.fails = False
         self.numbers = count(1)
         self.model = ScriptedModel(self.say)
@@ -106,26 +111,32 @@ class Conversation:
         shown = self.tabs[call.tab]
         self.uses_tool, self.fails = call.uses_tool, call.act == "fail"
         first, question = 0, call.text
+        question_id = "" if self.ids == "none" else f"q{next(self.numbers)}"
         match call.act:
             case "cut":
                 first = max(0, len(shown) - call.place)
             case "regenerate":
-                question = shown[-1].question if shown else question
+                if len(shown) > 1:
+                    question, question_id = shown[-1].question, shown[-1].ids[0]
                 shown = shown[:-1]
             case "edit":
+                if len(shown) > call.place:
+                    question_id = shown[-call.place].ids[0]
                 shown = shown[: max(0, len(shown) - call.place)]
             case _:
                 pass
         if call.act == "alone" or not shown:  # a client without a history shows what the thread has
             shown, first = self.active, len(self.active)
-        given: Any = [*(entry for one in shown[first:] for entry in one.sent), said("user", question)]
+        given: Any = [*(entry for one in shown[first:] for entry in one.sent), said("user", question, question_id)]
+        is_text = len(given) == 1 and not question_id
         try:
-            result = await self.agent.generate(given if len(given) > 1 else question, thread="t")
+            result = await self.agent.generate(question if is_text else given, thread="t")
         except RuntimeError:  # a retry: the same messages once more
             self.fails = False
-            result = await self.agent.generate(given if len(given) > 1 else [], thread="t")
+            result = await self.agent.generate([] if is_text else given, thread="t")
         steps = remade(next(self.numbers)) if call.uses_tool and call.keeps else []
-        self.active = self.tabs[call.tab] = [*shown, Exchange(question, result.text, steps)]
+        ids = question_id, f"a{next(self.numbers)}" if self.ids == "all" else ""
+        self.active = self.tabs[call.tab] = [*shown, Exchange(question, result.text, ids, steps)]
 
     @property
     def expected(self) -> list[str]:
@@ -152,8 +163,8 @@ def remade(number: int) -> list[dict[str, Any]]:
     ]
 
 
-async def play(memory: Memory, script: list[Call]) -> None:
-    talk = Conversation(memory)
+async def play(memory: Memory, script: list[Call], ids: Ids) -> None:
+    talk = Conversation(memory, ids)
     for call in script:
         if call.act == "fail" and not talk.tabs[call.tab]:
             continue  # without a history, a retry cannot be told from a new message
@@ -175,39 +186,41 @@ async def play(memory: Memory, script: list[Call]) -> None:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(script=calls)
-async def test_the_active_branch_is_what_the_client_shows(script: list[Call]) -> None:
-    await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
+@given(script=calls, ids=kept_ids)
+async def test_the_active_branch_is_what_the_client_shows(script: list[Call], ids: Ids) -> None:
+    await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script, ids)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 @settings(max_examples=CONVERSATIONS // 4, deadline=None)
-@given(script=calls)
-async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(part: int, script: list[Call]) -> None:
-    await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script)
+@given(script=calls, ids=kept_ids)
+async def test_the_active_branch_is_what_the_client_shows_in_many_conversations(
+    part: int, script: list[Call], ids: Ids
+) -> None:
+    await play(Memory(storage=InMemoryStorage(), last_messages=10_000), script, ids)
 
 
 @settings(max_examples=examples(20), deadline=None)
-@given(script=calls)
-async def test_with_a_diary(script: list[Call]) -> None:
-    await play(observational(InMemoryStorage(), message_tokens=8), script)
+@given(script=calls, ids=kept_ids)
+async def test_with_a_diary(script: list[Call], ids: Ids) -> None:
+    await play(observational(InMemoryStorage(), message_tokens=8), script, ids)
 
 
 @settings(max_examples=examples(10), deadline=None)
-@given(script=calls)
-async def test_in_a_database(script: list[Call], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(script=calls, ids=kept_ids)
+async def test_in_a_database(script: list[Call], ids: Ids, tmp_path_factory: pytest.TempPathFactory) -> None:
     async with SQLiteStorage(tmp_path_factory.mktemp("branches") / "memory.db") as storage:
-        await play(Memory(storage=storage, last_messages=10_000), script)
+        await play(Memory(storage=storage, last_messages=10_000), script, ids)
 
 
 forgets = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["question", "answer"])), max_size=2)
 
 
-async def play_and_forget(script: list[tuple[Call, list[tuple[int, str]]]]) -> None:
+async def play_and_forget(script: list[tuple[Call, list[tuple[int, str]]]], ids: Ids) -> None:
     """One client, which keeps what was forgotten in its history. Its questions are numbered, too: a forgotten answer
     may have been any, so among equal questions it could be the one of another."""
-    talk = Conversation(Memory(storage=InMemoryStorage(), last_messages=10_000))
+    talk = Conversation(Memory(storage=InMemoryStorage(), last_messages=10_000), ids)
     for call, gone in script:
         if call.act == "fail" or (call.act == "regenerate" and talk.tabs[0] and talk.tabs[0][-1].gone):
             continue  # to repeat a forgotten question is to ask it again
@@ -219,25 +232,25 @@ async def play_and_forget(script: list[tuple[Call, list[tuple[int, str]]]]) -> N
         assert talk.prompted == talk.expected[:-1]
         rows = [row for row in await talk.memory.messages.list(thread="t") if row.text and not row.tool_parts]
         left = [(one, name) for one in talk.active for name in ("question", "answer") if name not in one.gone]
-        ids: set[str] = set()
+        gone_ids: set[str] = set()
         for (one, name), row in zip(left, rows, strict=True):
             if (len(talk.active) - 1 - talk.active.index(one), name) in gone:
                 one.gone.add(name)
-                ids.add(row.id)
-        await talk.memory.forget(message_ids=ids, thread="t")
+                gone_ids.add(row.id)
+        await talk.memory.forget(message_ids=gone_ids, thread="t")
         assert await talk.stored() == talk.expected
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(script=st.lists(st.tuples(call, forgets), max_size=10))
-async def test_forgotten_messages_stay_gone(script: list[tuple[Call, list[tuple[int, str]]]]) -> None:
-    await play_and_forget(script)
+@given(script=st.lists(st.tuples(call, forgets), max_size=10), ids=kept_ids)
+async def test_forgotten_messages_stay_gone(script: list[tuple[Call, list[tuple[int, str]]]], ids: Ids) -> None:
+    await play_and_forget(script, ids)
 
 
 @pytest.mark.slow
 @settings(max_examples=CONVERSATIONS // 4, deadline=None)
-@given(script=st.lists(st.tuples(call, forgets), max_size=10))
+@given(script=st.lists(st.tuples(call, forgets), max_size=10), ids=kept_ids)
 async def test_forgotten_messages_stay_gone_in_many_conversations(
-    script: list[tuple[Call, list[tuple[int, str]]]],
+    script: list[tuple[Call, list[tuple[int, str]]]], ids: Ids
 ) -> None:
-    await play_and_forget(script)
+    await play_and_forget(script, ids)

@@ -11,7 +11,16 @@ from typing import Literal, NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.divergence import EDITED_KEY, BranchPlace, Divergence, divergence, is_edited, is_same, may_lack
+from diarist.memory.divergence import (
+    EDITED_KEY,
+    BranchPlace,
+    Divergence,
+    divergence,
+    is_edited,
+    is_same,
+    last_questions,
+    may_lack,
+)
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
@@ -111,16 +120,14 @@ class Branches:
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
             return await self._without_place(thread_id, given, known)
-        by_id = {message.id for message in given if message.id in known or not _GENERATED_ID.fullmatch(message.id)}
+        by_id = {message.id for message in given if message.id in known or _is_own(message)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
-        edited = 0 if found.new else _edited(given, places[: found.keep], {message.id for message in forgotten})
-        if edited:
-            found = replace(found, keep=found.keep - edited, new=edited)
+        known |= {row.metadata[EDITED_KEY] for row in places if isinstance(row, Message) and EDITED_KEY in row.metadata}
         old, rest = given[: len(given) - found.new], given[len(given) - found.new :]
         kept, behind = places[: found.keep], places[found.keep :]
         leaves = not is_active or any(isinstance(place, Message) for place in behind)
-        skips = not edited and not known.isdisjoint([message.id for message in rest])
+        skips = not found.is_edit and not known.isdisjoint([message.id for message in rest])
         if leaves and skips:  # the client leaves out messages in between: it did not go back
             kept, leaves = places, False
         if not rest and isinstance(kept[-1], Forgotten) and kept[-1].role == "user":
@@ -146,16 +153,19 @@ class Branches:
             elif is_active:
                 hidden_after = seq_of(rows[-1])
         repeated: list[Message] = []
-        if edited:
-            new = {message.id: _under_new_id(message) for message in rest}
-        elif skips:
+        if skips:
             taken = await self._without_place(thread_id, rest, known)
             new, repeated = taken.new, taken.repeated
         else:
-            new = {message.id: unstored(message) for message in rest}
+            changed = {message.id for message in forgotten}
+            new = {
+                message.id: _under_new_id(message) if message.id in known else unstored(message)
+                for message in rest
+                if message.id not in changed
+            }
         new |= _late_results(old, rows)
         if not rest:
-            newest = rows[len(rows) - len(_last_questions(given)) :]
+            newest = rows[len(rows) - len(last_questions(given)) :]
             repeated = [row for row in newest if row.role == "user"]
         return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
 
@@ -172,11 +182,11 @@ class Branches:
             return TakenInput(new={**new, question.id: _under_new_id(question)})
         if new:
             return TakenInput(new=new)
-        there = await self._storage.existing_ids(thread_id, [message.id for message in given])
-        if question.id not in there:
+        repeated = [_stored_as(message, rows) for message in last_questions(given)]
+        there = await self._storage.existing_ids(thread_id, [message.id for message in repeated])
+        if repeated[-1].id not in there:
             raise _forgotten(question.id, thread_id)
-        repeated = [message for message in _last_questions(given) if message.id in there]
-        return TakenInput(new={}, repeated=[_stored_as(message, rows) for message in repeated])
+        return TakenInput(new={}, repeated=[message for message in repeated if message.id in there])
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]
@@ -284,6 +294,12 @@ class Branches:
         return found
 
 
+def _is_own(message: Message) -> bool:
+    """Return True if a client's id tells whether a message is new. Answers have ids of memory's, so a client that does
+    not keep these may have another id for a stored one."""
+    return message.role != "assistant" and not _GENERATED_ID.fullmatch(message.id)
+
+
 def unstored(message: Message) -> Message:
     """Return a copy of a caller's message without the values that storage sets. The original may be a row of another
     thread."""
@@ -298,18 +314,6 @@ def unstored(message: Message) -> Message:
         part_tokens=None,
         sent=None,
     )
-
-
-def _edited(given: Sequence[Message], kept: Sequence[BranchPlace], changed: Collection[str]) -> int:
-    """Return the number of the client's last questions from the first one on whose text it edited under its id.
-
-    ``changed``: ids of rows for which the client has the old words.
-    """
-    questions = _last_questions(given)
-    for left, (question, row) in enumerate(zip(questions, kept[-len(questions) :], strict=False) if questions else ()):
-        if isinstance(row, Message) and row.id not in changed and is_edited(question, [row]):
-            return len(questions) - left
-    return 0
 
 
 def _under_new_id(question: Message) -> Message:
@@ -338,11 +342,6 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     ids = {row.id for row in rows}
     gaps = [gap for gap in forgotten if gap.id not in ids]
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
-
-
-def _last_questions(messages: Sequence[Message]) -> list[Message]:
-    """Return the user messages at the end."""
-    return list(takewhile(lambda message: message.role == "user", reversed(messages)))[::-1]
 
 
 def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:

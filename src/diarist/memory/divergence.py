@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import TypeVar, cast
 
 from diarist.encoding import dumps
@@ -38,12 +38,14 @@ class Divergence:
         known: Number of answers in the client's messages that the branch has. The branch with the most of them is the
             one that the client shows.
         is_unknown: True if the branch does not have the client's first messages.
+        is_edit: True if the first new message is a question that the client edited under its id.
     """
 
     keep: int
     new: int
     known: int
     is_unknown: bool = False
+    is_edit: bool = False
 
 
 def divergence(
@@ -63,7 +65,8 @@ def divergence(
        are the beginning and the end of the branch; or they have its end, with at least one question and its answer.
        Only the new question is new.
 
-    Without an answer in ``given``, all its messages are new: nothing tells a repeated question from a new one.
+    Without an answer in ``given``, all its messages are new: nothing tells a repeated question from a new one. Of its
+    last questions, one that has the id of a message of the branch, but another text, is an edit.
 
     Args:
         places: The branch, in order, with the places of deleted messages.
@@ -81,7 +84,16 @@ def divergence(
     if loose and found.known < history.answers[-1]:  # what matches exactly counts first
         found = _read(history, branch, loose)
     new = min(len(calls) + len(given) - new_from[len(messages) - found.new], len(given))
-    return Divergence(kept_until[found.keep], new, found.known - len(calls), found.is_unknown)
+    found = Divergence(kept_until[found.keep], new, found.known - len(calls), found.is_unknown)
+    for index in range(len(given) - len(last_questions(given)), len(given) - new):
+        same = {
+            place: row
+            for place, row in enumerate(places[: found.keep])
+            if isinstance(row, Message) and row.id not in changed and is_same(given[index], row)
+        }
+        if given[index].id not in changed and is_edited(given[index], list(same.values())):
+            return replace(found, keep=max(same), new=len(given) - index, is_edit=True)
+    return found
 
 
 def fold_results(messages: Sequence[AnyPlace]) -> tuple[list[AnyPlace], list[int]]:
@@ -286,6 +298,11 @@ class _History:
         ends = range(end)  # if a range is the end of the branch, so is each shorter one
         start = bisect_left(ends, True, key=lambda first: bool(self.follow(places, loose, first=first).ends >> end & 1))
         return start, end
+
+
+def last_questions(messages: Sequence[Message]) -> list[Message]:
+    """Return the user messages at the end."""
+    return list(takewhile(lambda message: message.role == "user", reversed(messages)))[::-1]
 
 
 def is_same(question: Message, row: Message) -> bool:

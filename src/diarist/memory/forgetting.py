@@ -59,13 +59,15 @@ class Forgetting:
         owner = resource if found is None else found.resource_id
         if found is not None and (left := await self._reveal(found)):
             return Receipt(left_on_disk=(left,))
+        if found is not None and message_ids is not None:
+            message_ids = await self._with_edits(found.id, message_ids)
         receipt = await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         if thread is None:
             receipt += await self._forget_resource(str(resource))
         elif found is None:  # an earlier call may have deleted the thread, but not its leases
             await self._delete_claims(thread, resource)
         elif message_ids is not None:
-            receipt += await self._forget_messages(found, set(message_ids))
+            receipt += await self._forget_messages(found, message_ids)
         else:
             receipt += await self._forget_thread(found)
         if thread is not None and message_ids is None:  # no other thread can use its implicit resource
@@ -84,7 +86,18 @@ class Forgetting:
         log = await self._access.logs.read(thread.id, thread.resource_id)
         return await finish_removals(self.storage, log, self.counter)
 
-    async def _forget_messages(self, thread: Thread, ids: set[str]) -> Receipt:
+    async def _with_edits(self, thread_id: str, ids: Collection[str]) -> set[str]:
+        """Return these ids, and those of the messages that were stored when a client edited a message with such an
+        id."""
+        rows = [row async for row in rows_between(self.storage, thread_id) if EDITED_KEY in row.metadata]
+        rows += [one.message for one in await self.storage.list_superseded(thread_id)]
+        found = set(ids)
+        for row in sorted(rows, key=seq_of):  # an edit may be edited
+            if row.metadata.get(EDITED_KEY) in found:
+                found.add(row.id)
+        return found
+
+    async def _forget_messages(self, thread: Thread, ids: Collection[str]) -> Receipt:
         for log in await self.logs_with(thread):
             await finish_removals(self.storage, log, self.counter)
 
@@ -101,7 +114,7 @@ class Forgetting:
         receipt = await retry_on_conflict(remove)  # another call may remove some of the messages in between
         return receipt + await self._forget_superseded(thread.id, ids)
 
-    async def _forget_superseded(self, thread_id: str, ids: set[str]) -> Receipt:
+    async def _forget_superseded(self, thread_id: str, ids: Collection[str]) -> Receipt:
         """Delete messages that are not on the active branch. Nothing else was made from them: it is gone since they
         were superseded."""
         rows = [one.message for one in await self.storage.list_superseded(thread_id) if one.message.id in ids]
@@ -123,7 +136,7 @@ class Forgetting:
         mine = self._access.logs.key(thread.id, thread.resource_id)
         return [log for log in await logs_of(self.storage, thread) if log.version or log.key == mine]
 
-    async def rows_with(self, thread_id: str, ids: set[str]) -> list[Message]:
+    async def rows_with(self, thread_id: str, ids: Collection[str]) -> list[Message]:
         """Return the stored messages with these ids."""
         wanted = await self.storage.existing_ids(thread_id, sorted(ids))
         found: list[Message] = []

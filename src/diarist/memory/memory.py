@@ -525,6 +525,7 @@ class Memory:
         resource: str | None = None,
     ) -> Receipt:
         """Delete messages of a thread (``message_ids`` and ``thread``), a whole thread, or all data of a resource.
+        The id of a question that a client edited under it names each of its texts.
 
         Deleting a message also deletes the diary entries made from it, in earlier generations too; a title made from
         it; and the memory notes sent after it, except their date. If a reflection is deleted, the entries that it had
