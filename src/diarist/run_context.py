@@ -193,8 +193,8 @@ class RunContext(Generic[D]):
             remembered messages with other runs, and memory does not look for changes between two steps.
         on_divergence: What to do if the input leaves the active branch of the thread.
         waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
-        waits_until: Time of the event loop until which memory may wait for the Observer or the Reflector, or when such
-            a wait was over; 0 if there was none.
+        waits_until: Time of the event loop until which memory may wait for the Observer or the Reflector, or when it
+            last began or ended such a wait; 0 if there was none.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.

@@ -586,6 +586,28 @@ async def test_a_database_that_falls_silent_while_notes_are_made_is_not_waited_f
     assert "memory did not answer" in view.degraded
 
 
+class Slow(InMemoryStorage):
+    """A storage that always answers, in less than a second; its answers for a turn with notes take longer together."""
+
+    async def begin_run(self, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await super().begin_run(*args, **options)
+
+    async def acquire_lease(self, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await super().acquire_lease(*args, **options)
+
+
+async def test_a_slow_database_is_no_failure_while_notes_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.5)
+    memory = observational(Slow(), buffer_tokens=False)
+    for _ in range(3):
+        async with memory.turn(thread="t") as turn:
+            view = await turn.prompt(user(words("talk", 40)))
+            assert not view.degraded
+    assert "note-1" in view.prompt.text
+
+
 class Held(InMemoryStorage):
     """A storage in which another process holds the lease of the notes, until it was asked for some time."""
 

@@ -80,15 +80,17 @@ class Patience:
 
     @contextmanager
     def spend(self) -> Generator[None]:
-        """Subtract the time that the block takes."""
+        """Subtract the time that the block takes. Before and after it, the storage has its full time to answer."""
         self._since = asyncio.get_running_loop().time()
+        self.pause(0)
         try:
             yield
         finally:
             self._seconds, self._since = self.left, None
+            self.pause(0)
 
     def pause(self, seconds: float) -> None:
-        """Tell ``on_wait`` that the run waits this long at most from now; 0: that the wait is over."""
+        """Tell ``on_wait`` that the run waits this long at most from now; 0: that it waits for the storage only."""
         self._on_wait(asyncio.get_running_loop().time() + seconds)
 
     def lose(self) -> None:
