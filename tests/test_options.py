@@ -29,9 +29,9 @@ NO_COUNTER = r"token_counter must be an object with a name and count\(text\), no
     [
         (Agent, {"model": ScriptedModel(), "name": 5}, "Agent: name must be a text, not 5"),
         (Tool, {"name": 5}, "Tool: name must be a text, not 5"),
-        (Tool, {"name": "look", "description": None}, "Tool: description must be a text, not None"),
+        (Tool, {"name": "look", "description": None}, "tool 'look': description must be a text, not None"),
         (Tool, {"name": "look", "function": "look"}, "tool 'look': function must be a function, not 'look'"),
-        (partial(tool, abs), {"description": 5}, "Tool: description must be a text, not 5"),
+        (partial(tool, abs), {"description": 5}, "tool 'abs': description must be a text, not 5"),
         (ModelSettings, {"seed": "7"}, "ModelSettings: seed must be a whole number from .*, not '7'"),
         (ModelSettings, {"parallel_tool_calls": "no"}, "parallel_tool_calls must be True or False, not 'no'"),
         (Memory, {"token_counter": "o200k_base"}, f"Memory: {NO_COUNTER}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,18 @@ def test_an_option_of_the_wrong_type_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         make(**options)
+
+
+class Budget(IntEnum):
+    """Numbers of a user with names."""
+
+    PROMPT = 8_000
+
+
+def test_a_number_with_a_name_is_a_whole_number() -> None:
+    assert TokenLimiter(Budget.PROMPT).limit == 8_000
+    with pytest.raises(ConfigError, match="limit must be a whole number from 1 on, not True"):
+        TokenLimiter(True)
 
 
 class PerTenant(RegexFilter):

@@ -238,21 +238,17 @@ def test_an_event_loop_that_ends_during_a_cancelled_run_leaves_no_run(way: str) 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_whose_event_loop_is_closed_under_it_ends() -> None:
     """Python closes the coroutine of the lost task; code that awaits then must not try again and again."""
-    started: list[object] = []
+    called = asyncio.Event()
 
-    async def reply(request: object) -> str:
-        started.append(request)
-        await asyncio.sleep(3600)
+    async def reply(_: object) -> str:
+        called.set()
+        await asyncio.Event().wait()
         return "late"
-
-    async def wait() -> None:
-        while not started:
-            await asyncio.sleep(0)
 
     memory = Memory(storage=InMemoryStorage())
     loop = asyncio.new_event_loop()
     task = loop.create_task(Agent(model=ScriptedModel(reply), memory=memory).generate("Hello", thread="t"))
-    loop.run_until_complete(wait())
+    loop.run_until_complete(called.wait())
     loop.close()
     del task, loop
     gc.collect()
