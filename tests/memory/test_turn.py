@@ -560,12 +560,18 @@ async def test_waiting_for_a_slow_observer_is_no_failure(monkeypatch: pytest.Mon
     assert "noted slowly" in view.prompt.text
 
 
-@pytest.mark.parametrize("step", ["acquire_lease", "save_log"])
+@pytest.mark.parametrize(("step", "is_slow"), [("acquire_lease", False), ("save_log", False), ("save_log", True)])
 async def test_a_database_that_falls_silent_while_notes_are_made_is_not_waited_for(
-    step: str, monkeypatch: pytest.MonkeyPatch
+    step: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, asked = InMemoryStorage(), asyncio.Event()
-    memory = observational(storage, buffer_tokens=False, observe_timeout=3600)
+    storage, asked, noted = InMemoryStorage(), asyncio.Event(), asyncio.Event()
+
+    async def note(_: Any) -> str:
+        asyncio.get_running_loop().call_later(0.5 if is_slow else 0, noted.set)  # slow: the turn waits for it
+        await noted.wait()
+        return "<diary>\nDate: 2026-03-02\n- 🟡 noted\n</diary>"
+
+    memory = observational(storage, observer_model=ScriptedModel(note), buffer_tokens=False, observe_timeout=3600)
 
     async def silent(*args: Any, **options: Any) -> None:
         asked.set()

@@ -493,7 +493,8 @@ class Turn:
                     task.add_done_callback(_log_late_error)
                     self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
                     return False
-                await asyncio.wait({task}, timeout=left if bounded else None)
+                # A wait for the Observer may be over long before its time.
+                await asyncio.wait({task}, timeout=min(left, LONGEST_FAILURE) if bounded else None)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise

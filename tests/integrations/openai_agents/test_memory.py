@@ -354,6 +354,17 @@ async def test_a_run_without_its_run_config_is_named(caplog: pytest.LogCaptureFi
     assert "run_config=om.run_config()" in caplog.text
 
 
+@STREAMED
+async def test_answers_in_the_input_of_a_run_are_no_sign_that_it_lacks_its_run_config(
+    streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Talk()
+    given = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), given, streamed=streamed)
+    assert await talk.texts() == ["user", "assistant", "user", "Hi."]
+    assert talk.om.degraded == caplog.text == ""
+
+
 async def test_conversations_on_openais_servers_are_refused() -> None:
     talk = Talk()
     with pytest.raises(ConfigError, match="OpenAIConversationsSession"):

@@ -248,9 +248,10 @@ class ObservationalMemory:
         run = _CURRENT.get()
         if run is None or run.wrapper is not wrapper:
             run = await self._start(wrapper)
-        if run.agent is None and "assistant" in map(_kind, items):  # an answer to a call that memory did not see
+        if run.agent is None and run.has_input and "assistant" in map(_kind, items):  # memory did not see the call
             logger.warning("a run of thread %s went on without memory: %s", self.session.session_id, _NO_RUN_CONFIG)
             self.degraded = _NO_RUN_CONFIG
+        run.has_input = True
         if run.turn is None or run.is_input(items):
             return
         run.in_step = False
@@ -309,6 +310,7 @@ class _Run:
         added: What the run has added to the session since.
         start: Number of entries that the thread had before the turn.
         agent: The agent of the last model call.
+        has_input: The run has added items, first of all its input.
         in_step: A model call, or its tools, are at work: other calls are of agents that run as tools.
         answered: The run has an answer that is not in the session yet.
         done: The turn is committed.
@@ -326,7 +328,7 @@ class _Run:
         self.added: Items = []
         self.start = 0
         self.agent: Agent[Any] | None = None
-        self.in_step = self.answered = self.done = False
+        self.has_input = self.in_step = self.answered = self.done = False
 
     @property
     def stops_loop(self) -> bool:
