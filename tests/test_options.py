@@ -21,7 +21,7 @@ from diarist.vectors.postgres import PgVectorStore
 from diarist.vectors.qdrant import QdrantVectorStore
 
 URL = "postgresql://localhost/app"
-NO_COUNTER = r"token_counter must be an object with a name and count\(text\), not 'o200k_base'"
+NO_COUNTER = r"token_counter must be an object with count\(text\), not 'o200k_base'"
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ NO_COUNTER = r"token_counter must be an object with a name and count\(text\), no
     [
         (Agent, {"model": ScriptedModel(), "name": 5}, "Agent: name must be a text, not 5"),
         (Tool, {"name": 5}, "Tool: name must be a text, not 5"),
-        (Tool, {"name": "look", "description": None}, "Tool: description must be a text, not None"),
+        (Tool, {"name": "look", "description": None}, "tool 'look': description must be a text, not None"),
         (Tool, {"name": "look", "function": "look"}, "tool 'look': function must be a function, not 'look'"),
-        (partial(tool, abs), {"description": 5}, "Tool: description must be a text, not 5"),
+        (partial(tool, abs), {"description": 5}, "tool 'abs': description must be a text, not 5"),
         (ModelSettings, {"seed": "7"}, "ModelSettings: seed must be a whole number from .*, not '7'"),
         (ModelSettings, {"parallel_tool_calls": "no"}, "parallel_tool_calls must be True or False, not 'no'"),
         (Memory, {"token_counter": "o200k_base"}, f"Memory: {NO_COUNTER}"),
@@ -74,3 +74,16 @@ def test_arguments_of_a_file_to_read(tmp_path: Path, options: dict[str, Any], sa
     file.write_text('{"role": "user", "content": "Hello"}\n')
     with pytest.raises(InputError, match=says):
         partial(read_conversation, file)(**options)
+
+
+class Letters:
+    """A token counter without a name."""
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
+async def test_a_token_counter_needs_no_name() -> None:
+    memory = Memory(storage=InMemoryStorage(), token_counter=Letters())
+    await memory.messages.save("Hello", thread="t")
+    assert [message.part_tokens for message in await memory.messages.list(thread="t")] == [(5,)]

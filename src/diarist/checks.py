@@ -23,7 +23,8 @@ LARGEST = 2**63 - 1
 
 def whole(owner: str, option: str, value: Any, *, least: int, most: int | None = None) -> None:
     """Raise ConfigError for anything but a whole number in these bounds."""
-    if type(value) is not int or value < least or (most is not None and value > most):
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):
         upto = "on" if most is None else f"to {most:,}"
         raise _refused(owner, option, f"a whole number from {least} {upto}", value)
 

@@ -328,8 +328,6 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 def to_messages(value: MessageInput) -> list[Message]:
     """Convert the caller's input to messages owned by the run. Raises InputError with the index of a wrong entry."""
     if isinstance(value, str):
-        if not value.strip():  # providers refuse it
-            raise InputError("the input is an empty text")
         return [Message.user(value)]
     entries = [value] if isinstance(value, Message | Mapping) else value
     if not isinstance(cast(Any, entries), list | tuple):

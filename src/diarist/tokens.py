@@ -42,12 +42,7 @@ class TokenCounter(Protocol):
 
     It must be safe to share between threads: memory counts long messages in another one, so that the event loop goes
     on.
-
-    Attributes:
-        name: Stored with each count, so that counts of different tokenizers are not mixed.
     """
-
-    name: str
 
     def count(self, text: str) -> int:
         """Return the number of tokens of ``text``; 0 for an empty text."""
@@ -117,8 +112,8 @@ def checked_counter(owner: str, given: TokenCounter | None) -> TokenCounter:
     such as the name of an encoding."""
     if given is None:
         return default_counter()
-    if not isinstance(getattr(given, "name", None), str) or not callable(getattr(given, "count", None)):
-        raise ConfigError(f"{owner}: token_counter must be an object with a name and count(text), not {given!r}")
+    if isinstance(given, str) or not callable(getattr(given, "count", None)):  # a text has another ``count``
+        raise ConfigError(f"{owner}: token_counter must be an object with count(text), not {given!r}")
     return given
 
 

@@ -117,7 +117,7 @@ class Tool(Generic[DepsT]):
     needs_approval: bool | Callable[[dict[str, Json]], bool] = False
 
     def __post_init__(self) -> None:
-        texts("Tool", name=self.name, description=self.description)
+        texts("Tool", name=self.name)
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.name):
             raise ConfigError(f"tool name {self.name!r}: use 1 to 64 of a-z A-Z 0-9 _ -")
         if not isinstance(self.parameters, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -125,6 +125,7 @@ class Tool(Generic[DepsT]):
                 f"tool {self.name!r}: parameters must be a JSON schema as a dictionary, not {self.parameters!r}; of a "
                 "Pydantic model, write Model.model_json_schema()"
             )
+        texts(f"tool {self.name!r}", description=self.description)
         function(f"tool {self.name!r}", "function", self.function)
         fields = self.parameters or {}
         described = all(isinstance(value, dict) and "type" in value for value in fields.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from diarist.exceptions import ConfigError
 from diarist.processors import (
-    BatchParts,
     CompatRule,
     CostGuard,
     EnsureFinalResponse,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
-    (TokenLimiter, {"limit": "100"}, "TokenLimiter: limit must be a whole number from 1 on, not '100'"),
+    (TokenLimiter, {"limit": "100"}, "TokenLimiter: limit must be a number, not '100'"),
     (TokenLimiter, {"limit": 9, "encoding": 5}, "TokenLimiter: encoding must be an object with the method 'count'"),
     (CostGuard, {"max_cost": "1"}, "CostGuard: max_cost must be a number, not '1'"),
     (CostGuard, {"max_cost": 1, "ledger": 5}, "CostGuard: ledger must be an object with the method 'spent', not 5"),
@@ -52,7 +52,6 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (CompatRule, {"name": "x", "fix": bool, "error_patterns": [5]}, "compatibility rule 'x': 5 is not a valid pattern"),
     (CompatRule, {"name": "x", "fix": 5, "error_patterns": ["a"]}, "fix must be a function, not 5"),
     (ProviderHistoryCompat, {"additional_rules": 5}, "additional_rules must be a list of CompatRule, not 5"),
-    (BatchParts, {"size": 1.5}, "BatchParts: size must be a whole number from 1 on, not 1.5"),
     (ToolCallFilter, {"keep_recent": 1.5}, "ToolCallFilter: keep_recent must be a whole number from 0 on, not 1.5"),
     (ToolCallFilter, {"exclude": 5}, "ToolCallFilter: exclude must be a list of texts, not 5"),
     (ToolSearchProcessor, {"tools": [abs], "top_k": 1.5}, "top_k must be a whole number from 1 on, not 1.5"),
@@ -74,6 +73,19 @@ def test_an_option_of_the_wrong_type_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         make(**options)
+
+
+class Budget(IntEnum):
+    """Numbers of a user with names."""
+
+    PROMPT = 8_000
+
+
+def test_a_limit_may_be_a_number_with_a_name_or_a_product() -> None:
+    assert TokenLimiter(Budget.PROMPT).limit == 8_000
+    assert TokenLimiter(0.8 * 128_000)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="limit must be a number, not True"):
+        TokenLimiter(True)
 
 
 class PerTenant(RegexFilter):

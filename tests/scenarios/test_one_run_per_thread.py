@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -231,3 +232,23 @@ def test_an_event_loop_that_ends_during_a_cancelled_run_leaves_no_run(way: str) 
         memory = Memory(storage=InMemoryStorage(), thread_wait=0)
         asyncio.run(begin(memory, steps))
         asyncio.run(Agent(model=ScriptedModel("ok"), memory=memory).generate("Again", thread="t"))  # pyright: ignore
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_run_whose_event_loop_is_closed_under_it_ends() -> None:
+    """Python closes the coroutine of the lost task; code that awaits then must not try again and again."""
+    called = asyncio.Event()
+
+    async def reply(_: object) -> str:
+        called.set()
+        await asyncio.Event().wait()
+        return "late"
+
+    memory = Memory(storage=InMemoryStorage())
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(Agent(model=ScriptedModel(reply), memory=memory).generate("Hello", thread="t"))
+    loop.run_until_complete(called.wait())
+    loop.close()
+    del task, loop
+    gc.collect()

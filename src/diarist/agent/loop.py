@@ -160,7 +160,8 @@ class AgentRun:
                     await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
                     await context.settled()
             except BaseException as error:
-                is_open = context.has_endings  # the event loop ends, and did before ``_tell_memory`` began
+                # True: the event loop ends, and did before ``_tell_memory`` began.
+                is_open = context.has_endings and isinstance(error, asyncio.CancelledError)
                 if to_raise is None and not isinstance(error, RunCancelled):
                     to_raise = error
                 if outcome == "committed" and not self._stored:  # the result must not promise an answer

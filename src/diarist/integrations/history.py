@@ -43,6 +43,7 @@ class History(Generic[Place]):
     _open: dict[str, tuple[ToolPart, Entry[Place]]] = field(
         default_factory=dict[str, "tuple[ToolPart, Entry[Place]]"], repr=False
     )
+    _late: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # names of tools, by ids of closed calls
     _ids: set[str] = field(default_factory=set[str], repr=False)
 
     @property
@@ -81,6 +82,7 @@ class History(Generic[Place]):
         """Add a result to its call. Without its call, it becomes a message of role ``tool``."""
         found = self._open.pop(call_id, None)
         if found is None:
+            name = name or self._late.get(call_id, "")
             part = ToolPart(call_id=call_id, name=name, args={}, state=state, result=result)
             self.add("tool", [part], [place], None)
             return
@@ -96,6 +98,7 @@ class History(Generic[Place]):
 
     def close(self) -> None:
         """Wait for no more results: one that comes later becomes a message of role ``tool``."""
+        self._late |= {call_id: part.name for call_id, (part, _) in self._open.items()}
         self._open.clear()
 
     def note(self, kind: str) -> None:

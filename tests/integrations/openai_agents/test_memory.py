@@ -154,7 +154,8 @@ async def test_an_approved_call_is_stored_once(streamed: bool, elsewhere: bool) 
     rows = await talk.memory.messages.list(thread="trip")
     assert [row.text for row in rows if row.text] == ["Pay.", "Paid."]
     assert len({part.call_id for row in rows for part in row.tool_parts}) == 1
-    assert [part.result for row in rows for part in row.tool_parts if part.state == "result"] == ["paid"]
+    results = [part for row in rows for part in row.tool_parts if part.state == "result"]
+    assert [(part.name, part.result) for part in results] == [("pay", "paid")]
     assert talk.outcomes == ["committed", "committed"]
 
 

@@ -80,7 +80,7 @@ async def test_a_batch_is_sent_after_max_wait() -> None:
 
 
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(ConfigError, match="BatchParts: size must be a whole number from 1 on"):
+    with pytest.raises(ConfigError, match="BatchParts: size must be more than 0"):
         BatchParts(0)
     with pytest.raises(ConfigError, match="BatchParts: max_wait must be more than 0"):
         BatchParts(max_wait=0)

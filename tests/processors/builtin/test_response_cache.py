@@ -201,5 +201,5 @@ def _request() -> Any:
 def test_wrong_options_are_named() -> None:
     with pytest.raises(ConfigError, match="ResponseCache: ttl must be more than 0"):
         ResponseCache(ttl=0)
-    with pytest.raises(ConfigError, match="InMemoryCache: max_bytes must be a whole number from 1 on"):
+    with pytest.raises(ConfigError, match="InMemoryCache: max_bytes must be more than 0"):
         InMemoryCache(max_bytes=0)

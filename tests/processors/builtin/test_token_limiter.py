@@ -214,9 +214,9 @@ async def test_each_step_has_its_own_output_limit() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"limit": 0}, "TokenLimiter: limit must be a whole number from 1 on, not 0"),
+        ({"limit": 0}, "TokenLimiter: limit must be more than 0, not 0"),
         ({"limit": 9, "trim": "all"}, "TokenLimiter: trim must be one of"),
-        ({"limit": 9, "output_limit": -1}, "TokenLimiter: output_limit must be a whole number from 1 on"),
+        ({"limit": 9, "output_limit": -1}, "TokenLimiter: output_limit must be more than 0"),
         ({"limit": 9, "output_strategy": "cut"}, "TokenLimiter: output_strategy must be one of"),
         ({"limit": 9, "encoding": "o300k"}, "TokenLimiter: encoding 'o300k' is unknown; known: .*cl100k_base"),
     ],

@@ -137,18 +137,18 @@ async def test_an_unused_thread_loses_its_tools() -> None:
     assert await offered(processor, thread="a") == []
 
 
-async def test_a_call_can_be_approved_in_another_process() -> None:
+@pytest.mark.parametrize("more", [None, "Be quick."])
+async def test_a_call_can_be_approved_in_another_process(more: str | None) -> None:
     pay = tool(name="pay", needs_approval=True)(lambda: "paid")
 
     def agent(*replies: Any) -> Agent:
         return Agent(model=ScriptedModel(*replies), input_processors=[ToolSearchProcessor([*LIBRARY, pay])])
 
     stopped = await agent(ToolCall("load_tool", {"name": "pay"}), ToolCall("pay")).generate("?")
-    result = await agent("done").resume({stopped.pending[0].call_id: True}, of=stopped)
+    result = await agent("done").resume({stopped.pending[0].call_id: True}, of=stopped, input=more)
     assert (result.text, result.steps[0].tool_calls[0].result) == ("done", "paid")
-    for conversation in (result.conversation, stopped.conversation):  # the next question closes an open call
-        following = [*conversation, {"role": "user", "content": "And now?"}]
-        assert await offered(ToolSearchProcessor([*LIBRARY, pay]), following) == []
+    following = [*result.conversation, {"role": "user", "content": "And now?"}]
+    assert await offered(ToolSearchProcessor([*LIBRARY, pay]), following) == []
 
 
 async def test_an_unknown_name_suggests_similar_ones() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diarist.checks import positive, whole
+from diarist.checks import positive
 from diarist.chunks import Chunk, TextDelta
 from diarist.processors.base import DROP, Processor, ProcessOutputStreamArgs, StreamHookResult
 
@@ -55,7 +55,7 @@ class BatchParts(Processor[Any, _Batch]):
     clock: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
-        whole("BatchParts", "size", self.size, least=1)
+        positive("BatchParts", "size", self.size)
         if self.max_wait is not None:
             positive("BatchParts", "max_wait", self.max_wait)
         self._clock = self.clock or (lambda: asyncio.get_running_loop().time())

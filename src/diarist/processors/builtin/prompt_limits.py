@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diarist.checks import has_methods, one_of, text_list, whole
+from diarist.checks import has_methods, one_of, positive, text_list, whole
 from diarist.chunks import StepStart, TextDelta
 from diarist.exceptions import ConfigError
 from diarist.message_list import MessageList
@@ -139,11 +139,11 @@ class TokenLimiter(Processor[Any, _State]):
     output_strategy: Literal["truncate", "abort"] = "truncate"
 
     def __post_init__(self) -> None:
-        whole("TokenLimiter", "limit", self.limit, least=1)
+        positive("TokenLimiter", "limit", self.limit)
         one_of("TokenLimiter", "trim", self.trim, ("best-fit", "contiguous"))
         one_of("TokenLimiter", "output_strategy", self.output_strategy, ("truncate", "abort"))
         if self.output_limit is not None:
-            whole("TokenLimiter", "output_limit", self.output_limit, least=1)
+            positive("TokenLimiter", "output_limit", self.output_limit)
             self.output_option = "output_limit"
         try:
             self._counter = counter_for(self.encoding) if isinstance(self.encoding, str) else self.encoding

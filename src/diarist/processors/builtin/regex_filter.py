@@ -55,12 +55,14 @@ class RegexFilter(RedactingGuard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for phase in text_list("RegexFilter", "phases", self.phases):
+        phases = text_list("RegexFilter", "phases", self.phases)
+        for phase in phases:
             one_of("RegexFilter", "phases", phase, ("input", "output"))
-        if not self.phases:
+        if not phases:
             raise ConfigError("RegexFilter: phases is empty; give 'input', 'output' or both")
-        self.on_output = "output" in self.phases
-        if "input" not in self.phases:
+        self.on_output = "output" in phases
+        self._on_input = "input" in phases
+        if not self._on_input:
             self.output_option = "phases=('output',)"
         rules: dict[str, str | re.Pattern[str] | KnownPattern] = {}
         for preset in text_list("RegexFilter", "presets", self.presets):
@@ -84,7 +86,7 @@ class RegexFilter(RedactingGuard):
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> list[Message] | None:
         """Filter the call's own messages; messages from memory were filtered when they were new."""
-        return await self.redact_input(args) if "input" in self.phases else None
+        return await self.redact_input(args) if self._on_input else None
 
     def metadata(self, label: str, score: float) -> dict[str, Json]:
         return {"label": label}

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from diarist.byte_cache import ByteCache, size_of
-from diarist.checks import function, has_methods, positive, whole
+from diarist.checks import function, has_methods, positive
 from diarist.chunks import Chunk, DataChunk, FileChunk, ModelFinish, Usage
 from diarist.encoding import dumps
 from diarist.messages import Json
@@ -42,7 +42,7 @@ class InMemoryCache:
     """
 
     def __init__(self, *, max_bytes: int = 64_000_000, clock: Callable[[], float] = time.monotonic) -> None:
-        whole("InMemoryCache", "max_bytes", max_bytes, least=1)
+        positive("InMemoryCache", "max_bytes", max_bytes)
         self._clock = clock
         self._entries: ByteCache[str, tuple[float, list[Chunk]]] = ByteCache(max_bytes)
 

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 from diarist.checks import not_negative, positive, whole
@@ -92,9 +91,8 @@ class ToolSearchProcessor(Processor[Any]):
             calls = [call for message in messages for call in message.tool_parts if call.state == "call"]
             return dict.fromkeys(call.name for call in calls if call.name in unloaded)
 
-        turn = list(takewhile(lambda message: message.role != "user", reversed(args.messages)))[::-1]
-        if waiting(turn):  # perhaps with a result in a later message
-            loaded.names += waiting(join_results(turn))
+        if waiting(args.messages):  # perhaps with a result in a later message
+            loaded.names += waiting(join_results(args.messages))
         more = {name: self._library[name] for name in loaded.names if name not in args.tools}
         return {"tools": {**args.tools, **self._own, **more}}
 
