@@ -210,7 +210,7 @@ class DiaryProcessor(Processor[Any]):
             memory.window.add([asked])
         context.report.warning = state.listener.warning
         failures = memory.window.stored.observer_failures
-        if failures.count and not context.report.warning and backing_off(failures, memory.diary.clock()):
+        if not context.report.warning and backing_off(failures, memory.diary.clock()):
             context.report.warning = f"memory takes notes again later, after a failure: {failures.last_error}"
         state.recorder.events.append(memory.send_status(args.step_number, pinned))
         messages.remember(newest_half(memory.window.messages(), pinned, halvings=state.halvings))
