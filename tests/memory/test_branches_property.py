@@ -23,7 +23,7 @@ from diarist.testing import ScriptedModel, ToolCall
 from tests.properties import examples
 from tests.scenarios.kit import observational
 
-CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "4000"))
+CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "2000"))
 
 Act = Literal["continue", "cut", "alone", "regenerate", "edit", "fail"]
 Ids = Literal["none", "questions", "all"]
