@@ -20,7 +20,8 @@ from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
 from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope, Source, Thread
 
-OnPause = Callable[[float], object] | None
+OnPause = Callable[[float], object]
+"""Receives the seconds of each pause between two attempts to get a lease."""
 
 logger = logging.getLogger("diarist")
 
@@ -210,7 +211,13 @@ class LogStore:
 
     @asynccontextmanager
     async def claim(
-        self, thread_id: str, resource_id: str, operation: Operation, *, wait: float = 0, on_pause: OnPause = None
+        self,
+        thread_id: str,
+        resource_id: str,
+        operation: Operation,
+        *,
+        wait: float = 0,
+        on_pause: OnPause | None = None,
     ) -> AsyncGenerator[bool]:
         """Hold the lease for this work while the block runs; yields False if another process holds it.
 
@@ -231,7 +238,7 @@ class LogStore:
         operation: Operation,
         *,
         wait: float = 0,
-        on_pause: OnPause = None,
+        on_pause: OnPause | None = None,
     ) -> AsyncGenerator[list[str]]:
         """Claim several threads at once; yields the thread ids that were claimed. All leases are released together.
 
@@ -262,7 +269,7 @@ class LogStore:
         key = self.key(thread_id, resource_id)
         return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"
 
-    async def _acquire(self, name: str, deadline: float, on_pause: OnPause) -> Lease | None:
+    async def _acquire(self, name: str, deadline: float, on_pause: OnPause | None) -> Lease | None:
         owner, pause = new_id("job"), _FIRST_PAUSE
         while True:
             lease = await acquire_lease(self._storage, name, owner, ttl=LEASE_TTL, release=self._release)
