@@ -341,10 +341,11 @@ class Agent(Generic[DepsT]):
         if compiled is None or not call.keys().isdisjoint((*_PROCESSOR_LISTS, *MEMORY_OPTIONS)):
             compiled = self._compile(options)
         messages = MessageList(self.instructions)
-        if isinstance(input, str) and not input.strip() and not empty:  # most providers refuse it
-            raise InputError("the input is an empty text")
-        for message in [] if empty else to_messages(input):
-            messages.add(message, "input")
+        if not empty:
+            if isinstance(input, str) and not input.strip():  # most providers refuse it
+                raise InputError("the input is an empty text")
+            for message in to_messages(input):
+                messages.add(message, "input")
         run_id = new_id("run")
         thread, resource = thread_and_resource(options.get("thread"), options.get("resource"))
         if thread is None and self.memory is not None:

@@ -18,6 +18,7 @@ from diarist.memory.divergence import (
     divergence,
     is_edited,
     is_same,
+    key_of,
     last_questions,
     may_lack,
 )
@@ -324,7 +325,7 @@ def _under_new_id(question: Message) -> Message:
 
 def _stored_as(question: Message, rows: Sequence[Message]) -> Message:
     """Return the first row with the id and the content of a client's question, or else the question."""
-    return next((row for row in rows if is_same(question, row) and not is_edited(question, [row])), question)
+    return next((row for row in rows if is_same(question, row) and key_of(question) == key_of(row)), question)
 
 
 def _paths(superseded: Sequence[Superseded]) -> list[list[Superseded]]:

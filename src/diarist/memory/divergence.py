@@ -86,12 +86,15 @@ def divergence(
     new = min(len(calls) + len(given) - new_from[len(messages) - found.new], len(given))
     found = Divergence(kept_until[found.keep], new, found.known - len(calls), found.is_unknown)
     for index in range(len(given) - len(last_questions(given)), len(given) - new):
+        question = given[index]
+        if question.id in changed:
+            continue
         same = {
-            place: row
+            place: key_of(row)
             for place, row in enumerate(places[: found.keep])
-            if isinstance(row, Message) and row.id not in changed and is_same(given[index], row)
+            if isinstance(row, Message) and row.id not in changed and is_same(question, row)
         }
-        if given[index].id not in changed and is_edited(given[index], list(same.values())):
+        if same and key_of(question) not in same.values():
             return replace(found, keep=max(same), new=len(given) - index, is_edit=True)
     return found
 

@@ -83,7 +83,6 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
         for part in leaves([processor])
     ]
     on_output = {id(part) for name, _, part in placed if name in _OUTPUT}
-    holding = {id(part) for _, _, part in placed if part.hold_output}
     asked = {id(part) for name, _, part in placed if any(map(part.handles, _LIST_HOOKS[name]))}
     for name, processor, part in placed:
         if isinstance(part, Composition):
@@ -92,7 +91,7 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
         option = "hold_output" if part.hold_output else part.output_option
         if option and id(part) not in on_output:
             raise ConfigError(f"{who} has {option}, which has no effect there; {_REMEDY}")
-        if id(part) in asked | holding:
+        if part.hold_output or id(part) in asked:
             continue
         if any(map(part.handles, HOOKS)):
             hooks = ", ".join(_LIST_HOOKS[name])

@@ -117,12 +117,11 @@ def parse(text: str) -> Json:
 
     Lone surrogates become U+FFFD, and integers of more than 64 bits become texts. Raises JSONDecodeError.
     """
-    try:
-        value = orjson.loads(text)
-        if not LONG_NUMBER.search(text):
-            return value
-    except orjson.JSONDecodeError:
-        pass  # orjson rejects lone surrogates and NaN, which real logs contain
+    if not LONG_NUMBER.search(text):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # orjson rejects lone surrogates and NaN, which real logs contain
     try:
         return _storable(json.loads(text))
     except RecursionError as error:

@@ -276,9 +276,10 @@ class LogStore:
             left = deadline - time.monotonic()
             if lease is not None or left <= 0:
                 return lease
+            wait = min(left, pause)
             if on_pause is not None:
-                on_pause(min(left, pause))
-            await asyncio.sleep(min(left, pause))
+                on_pause(wait)
+            await asyncio.sleep(wait)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _renew(self, held: Mapping[str, Lease]) -> None:
