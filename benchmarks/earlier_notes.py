@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from diarist import Message
 from diarist.memory.observational.roles.earlier_notes import select_notes
-from diarist.memory.observational.roles.extractive import ExtractiveObserver
+from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver
 from diarist.memory.observational.roles.transcript import render_transcript
 from diarist.messages import TextPart
 from diarist.tokens import default_counter

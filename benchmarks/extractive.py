@@ -14,7 +14,7 @@ from pathlib import Path
 
 from diarist.evals.evidence import full_text, read_evidence
 from diarist.evals.keyless import evaluate_retention
-from diarist.memory.observational.roles.extractive import ExtractiveObserver
+from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver
 from diarist.tokens import default_counter
 
 

@@ -16,7 +16,8 @@ from diarist.evals.retention import Retention, measure
 from diarist.evals.updates import CASES, measure_updates
 from diarist.exceptions import InputError, RoleError
 from diarist.memory.observational.roles.base import Observed
-from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver
+from diarist.memory.observational.roles.extractive.reflector import ExtractiveReflector
 from diarist.messages import Message
 from diarist.storage.records import Observation
 from diarist.testing import ScriptedModel

@@ -17,9 +17,10 @@ from diarist.chunks import Usage
 from diarist.exceptions import RoleError
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import obscure
-from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector, observer, tools
+from diarist.memory.observational.roles.extractive import observer, tools
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
-from diarist.memory.observational.roles.extractive.reflector import read_lines
+from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver
+from diarist.memory.observational.roles.extractive.reflector import ExtractiveReflector, read_lines
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage import InMemoryStorage
 from diarist.storage.records import Observation

@@ -18,7 +18,8 @@ from diarist.memory.observational.config import (
     ReflectionConfig,
 )
 from diarist.memory.observational.roles.base import Observed
-from diarist.memory.observational.roles.extractive import ExtractiveObserver, ExtractiveReflector
+from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver
+from diarist.memory.observational.roles.extractive.reflector import ExtractiveReflector
 from diarist.memory.observational.roles.role_models import DEFAULT_MODEL, RoleModels
 from diarist.messages import FilePart, Message, TextPart
 from diarist.models.base import Model

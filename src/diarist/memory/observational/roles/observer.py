@@ -229,7 +229,7 @@ class ModelObserver:
     async def _without_model(
         self, portion: Sequence[Message], earlier: Sequence[Observation], spent: Spent
     ) -> Observed:
-        from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
+        from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver  # loaded only if used
 
         rules = ExtractiveObserver(self._config)
         what = f"the model copied the messages instead of noting them; {len(portion)} are noted by fixed rules"

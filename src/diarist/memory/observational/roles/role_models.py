@@ -56,7 +56,7 @@ class RoleModels:
         observer: ObserverRole
         reflector: ReflectorRole
         if observer_model is None:
-            from diarist.memory.observational.roles.extractive import ExtractiveObserver  # loaded only if used
+            from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver  # loaded only if used
 
             observer = ExtractiveObserver(config)
         else:
@@ -64,7 +64,7 @@ class RoleModels:
                 observer_model, config, counter=self._counter, working_updates=self._working_updates
             )
         if reflector_model is None:
-            from diarist.memory.observational.roles.extractive import ExtractiveReflector
+            from diarist.memory.observational.roles.extractive.reflector import ExtractiveReflector
 
             reflector = ExtractiveReflector(counter=self._counter)
         else:

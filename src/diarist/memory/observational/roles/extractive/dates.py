@@ -65,17 +65,13 @@ def annotate_dates(sentence: str, said: date | None) -> str:
     """
     if said is None:
         return sentence
-    told: set[str | None] = {None}
 
     def annotate(phrase: re.Match[str]) -> str:
         try:
             meaning = _meaning(phrase, said)
         except (LookupError, ValueError, OverflowError):  # 31 April, a year beyond the calendar, "laſt night"
             meaning = None
-        if meaning in told:
-            return phrase[0]
-        told.add(meaning)
-        return f"{phrase[0]} (meaning {meaning})"
+        return f"{phrase[0]} (meaning {meaning})" if meaning else phrase[0]
 
     return _PHRASE.sub(annotate, sentence)
 
