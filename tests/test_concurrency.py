@@ -14,20 +14,33 @@ from diarist.concurrency import acquire_or_release, shield_until_done
 async def nothing(*_: object) -> None: ...
 
 
-@pytest.mark.parametrize("way", ["shield_until_done", "acquire_or_release"])
-async def test_work_that_is_cancelled_before_it_begins_ends_the_wait(way: str) -> None:
-    ways = {
-        "shield_until_done": lambda: shield_until_done(nothing()),
-        "acquire_or_release": lambda: acquire_or_release(nothing(), nothing),
-    }
+async def test_work_that_is_cancelled_before_it_begins_ends_the_wait() -> None:
     known = asyncio.all_tasks()
-    waiting = asyncio.create_task(ways[way]())
+    waiting = asyncio.create_task(acquire_or_release(nothing(), nothing))
     await asyncio.sleep(0)
     (inner,) = asyncio.all_tasks() - known - {waiting}
     inner.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(waiting, 10)
     gc.collect()  # "was never awaited" would be an error here
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_shielded_work_ends_though_the_event_loop_ends_before_it_begins(steps: int) -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("work")
+
+    async def main() -> None:
+        task = asyncio.create_task(shield_until_done(work))
+        task.add_done_callback(lambda _: done.append("wait"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == ["work", "wait"]
+    gc.collect()
 
 
 async def test_something_acquired_may_come_from_any_awaitable() -> None:

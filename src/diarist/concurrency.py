@@ -142,14 +142,24 @@ def _log_failure(task: asyncio.Future[Any]) -> None:
         logger.warning("cleanup after a cancelled or failed call failed: %s", error)
 
 
-async def shield_until_done(work: Coroutine[Any, Any, object], *, hurried: bool = False) -> None:
-    """Run ``work`` to its end, even if the caller is cancelled; then raise the cancellation.
+async def shield_until_done(work: Callable[[], Coroutine[Any, Any, object]], *, hurried: bool = False) -> None:
+    """Run ``work()`` to its end, even if the caller is cancelled; then raise the cancellation.
 
     A cancellation is raised instead of an error of ``work``. After it, or with ``hurried``, ``work`` has the grace
-    period of ``wait_with_grace``.
+    period of ``wait_with_grace``. An event loop that ends cancels all tasks: if ``work`` had not begun, it still runs.
     """
-    task = asyncio.create_task(work)
+    has_begun = False
+
+    async def begin() -> None:
+        nonlocal has_begun
+        has_begun = True
+        await work()
+
+    task = asyncio.create_task(begin())
     cancelled = await wait_with_grace(task, hurried=hurried)
+    if task.cancelled() and not has_begun:
+        task = asyncio.create_task(begin())
+        cancelled = await wait_with_grace(task, hurried=True) or cancelled
     if cancelled is not None:
         if task.done():
             _log_failure(task)

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from diarist.agent.model_retry import ModelRetry
@@ -152,16 +153,13 @@ class AgentRun:
         result.usage += context.usage
         if isinstance(self._last_chunk, Finish):
             self._last_chunk.payload.usage = result.usage
-        is_open = context.has_endings
-        while is_open:
-            is_open = False
+        if context.has_endings:
+            tell, hurried = partial(self._tell_memory, outcome), result.stopped_by == "cancelled"
             try:
                 async with context.cancel.scope():
-                    await shield_until_done(self._tell_memory(outcome), hurried=result.stopped_by == "cancelled")
+                    await shield_until_done(tell, hurried=hurried)
                     await context.settled()
             except BaseException as error:
-                # True: the event loop ends, and did before ``_tell_memory`` began.
-                is_open = context.has_endings and isinstance(error, asyncio.CancelledError)
                 if to_raise is None and not isinstance(error, RunCancelled):
                     to_raise = error
                 if outcome == "committed" and not self._stored:  # the result must not promise an answer

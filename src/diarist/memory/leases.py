@@ -30,7 +30,7 @@ async def _acquire(
         return await storage.acquire_lease(name, owner, ttl=ttl)
     except asyncio.CancelledError:  # a loop that ends cancels this task as well; the lease may be held
         with suppress(StorageError):
-            await shield_until_done(acquire_again_and_release(), hurried=True)
+            await shield_until_done(acquire_again_and_release, hurried=True)
         raise
 
 
@@ -42,7 +42,7 @@ async def release_lease(release: Callable[[], Coroutine[Any, Any, None]]) -> Non
             await release()
         except asyncio.CancelledError:  # a loop that ends cancels this task as well; the lease may still be held
             with suppress(StorageError):
-                await shield_until_done(release(), hurried=True)
+                await shield_until_done(release, hurried=True)
             raise
 
-    await shield_until_done(work(), hurried=being_cancelled())
+    await shield_until_done(work, hurried=being_cancelled())

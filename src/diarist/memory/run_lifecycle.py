@@ -118,7 +118,7 @@ async def _begin(storage: Storage, run_id: str, thread: Thread, guarded: bool) -
         return await storage.begin_run(run_id, thread, ttl=RUN_TTL, guarded=guarded)
     except asyncio.CancelledError:  # a loop that ends cancels this task as well; the run may have begun
         with suppress(StorageError):
-            await shield_until_done(_discard_if_begun(storage, run_id), hurried=True)
+            await shield_until_done(partial(_discard_if_begun, storage, run_id), hurried=True)
         raise
     except (ConflictError, ThreadBusyError):
         raise
@@ -222,5 +222,5 @@ async def end_run(
         return await end()
     except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
         with suppress(StorageError):
-            await shield_until_done(end(), hurried=True)
+            await shield_until_done(end, hurried=True)
         raise

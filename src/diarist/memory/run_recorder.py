@@ -175,7 +175,7 @@ class RunRecorder:
         added: list[Message] = []
         for source, together in self._new_messages(context.messages):
             # Shielded: after an interrupted write, the end of the run would store the same messages again.
-            await shield_until_done(self._append(together, source))
+            await shield_until_done(partial(self._append, together, source))
             added += together
         return Synced(added, changed, removed)
 
@@ -248,7 +248,7 @@ class RunRecorder:
             message.seq = self._saved[message.id][0].seq
         await count_messages(messages, self._counter)
         # Shielded: after an interrupted write, the end of the run would remove the same rows again.
-        await shield_until_done(self._replace(messages, [message.id for message in remove]))
+        await shield_until_done(partial(self._replace, messages, [message.id for message in remove]))
 
     async def _replace(self, messages: Sequence[Message], gone: Sequence[str]) -> None:
         await self._storage.rewrite_messages(self._run, messages, remove=gone)
@@ -316,7 +316,7 @@ class RunRecorder:
         if not is_repaired and new and new[-1][0] == "response":
             _, answer = new.pop()
         for source, together in new:
-            await shield_until_done(self._append(together, source))
+            await shield_until_done(partial(self._append, together, source))
         if is_repaired:
             await self._repair(messages)
         return answer

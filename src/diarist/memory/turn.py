@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
@@ -453,11 +454,7 @@ class Turn:
     async def _end(self, outcome: Outcome) -> None:
         self._ended = True
         try:
-            try:
-                await shield_until_done(self._context.end(outcome))
-            finally:
-                if self._context.has_endings:  # the event loop ends, and did before this began
-                    await shield_until_done(self._context.end(outcome))
+            await shield_until_done(partial(self._context.end, outcome))
             await self._context.settled()
         except Exception as error:
             if not self._fail_open:
