@@ -10,8 +10,8 @@ from typing import Any, cast
 import orjson
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
-LONG_NUMBER = re.compile(r"\d{19}")
-"""Matches in integers of more than 64 bits, which orjson reads as floats."""
+LONG_NUMBER = re.compile(r"[:\[,]\s*-?\d{19}")
+"""Matches in JSON that contains integers of more than 64 bits, which orjson reads as floats."""
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
