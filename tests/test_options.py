@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,17 @@ async def test_a_token_counter_needs_no_name() -> None:
     memory = Memory(storage=InMemoryStorage(), token_counter=Letters())
     await memory.messages.save("Hello", thread="t")
     assert [message.part_tokens for message in await memory.messages.list(thread="t")] == [(5,)]
+
+
+class Budget(IntEnum):
+    """Numbers of a user with names."""
+
+    MESSAGES = 2
+
+
+async def test_a_whole_number_may_have_a_name() -> None:
+    memory = Memory(storage=InMemoryStorage(), last_messages=Budget.MESSAGES)
+    for text in ("one", "two", "three"):
+        await memory.messages.save(text, thread=f"about {text}")
+    page = await memory.threads.list(limit=Budget.MESSAGES)
+    assert len(page.items) == 2

@@ -23,8 +23,7 @@ LARGEST = 2**63 - 1
 
 def whole(owner: str, option: str, value: Any, *, least: int, most: int | None = None) -> None:
     """Raise ConfigError for anything but a whole number in these bounds."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole or value < least or (most is not None and value > most):
+    if not _is_whole(value) or value < least or (most is not None and value > most):
         upto = "on" if most is None else f"to {most:,}"
         raise _refused(owner, option, f"a whole number from {least} {upto}", value)
 
@@ -114,7 +113,7 @@ def function_list(owner: str, option: str, value: Any) -> tuple[Any, ...]:
 
 def message_limit(owner: str, option: str, value: Any) -> None:
     """Raise ConfigError for anything but a whole number from 0 on, or False."""
-    if value is not False and (type(value) is not int or value < 0):
+    if value is not False and (not _is_whole(value) or value < 0):
         raise _refused(owner, option, "a whole number from 0 on, or False", value)
 
 
@@ -128,6 +127,10 @@ def has_methods(owner: str, option: str, value: Any, *names: str) -> None:
     """Raise ConfigError for an object without one of these methods."""
     if missing := [name for name in names if not callable(getattr(value, name, None))]:
         raise _refused(owner, option, f"an object with the method {missing[0]!r}", value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:
@@ -241,11 +244,11 @@ def check_place(**places: int | None) -> None:
 
 def check_whole(name: str, value: int, *, least: int) -> int:
     """Return ``value``. Raises InputError unless it is a whole number from ``least`` to the maximum of databases."""
-    if type(value) is not int or value < least:
+    if not _is_whole(value) or value < least:
         raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
     if value >= LARGEST:
         raise InputError(f"{name} must be below {LARGEST:,}, not {value}")
-    return value
+    return int(value)
 
 
 def check_moment(name: str, value: object) -> None:
