@@ -10,11 +10,18 @@ from rich.text import Text
 
 from diarist.cli.demo.replay import Settings, TurnReport
 from diarist.cli.demo.script import ScriptedTurn
+from diarist.memory.observational.events import (
+    ACTIVATION,
+    BUFFERING_END,
+    BUFFERING_FAILED,
+    OBSERVATION_END,
+    OBSERVATION_FAILED,
+)
 from diarist.storage.records import Event, ObservationLog
 
 _BAR = 20
-_DONE = ("data-om-observation-end", "data-om-buffering-end")
-_FAILED = ("data-om-observation-failed", "data-om-buffering-failed")
+_DONE = (OBSERVATION_END, BUFFERING_END)
+_FAILED = (OBSERVATION_FAILED, BUFFERING_FAILED)
 _ROW = "{turn:>4}  {raw:>8}  {sent:>8}  {bar:<20}  {repeated:>8}  "
 
 
@@ -137,14 +144,14 @@ class Screen:
 def _event(event: Event) -> str:
     data = event.data
     reflection = data.get("operationType") == "reflection"
-    if event.type == "data-om-activation":
+    if event.type == ACTIVATION:
         what = "entries of the diary" if reflection else "messages"
         return f"└ taken in: {data['tokensActivated']:,} tokens of {what} left the prompt"
     if event.type in _FAILED:
         return f"└ {'reflection' if reflection else 'observation'} failed, the turn went on: {data['error']}"
     if event.type not in _DONE:
         return ""
-    buffered = event.type == "data-om-buffering-end"
+    buffered = event.type == BUFFERING_END
     came, went = ("bufferedTokens", "tokensBuffered") if buffered else ("observationTokens", "tokensObserved")
     return (
         f"└ {'reflected' if reflection else 'observed'}{' in the background' if buffered else ''}: "
