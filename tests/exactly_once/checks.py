@@ -125,7 +125,7 @@ def _check_pairs(ledger: Ledger, shown: Shown, rows: Sequence[Message]) -> None:
 
 
 def _check_status(ledger: Ledger, shown: Shown, rows: Sequence[Message]) -> None:
-    """The sizes are those of the rows that the run holds, which are stored like this.
+    """The status counts the rows that the run holds: all that are stored and not noted, with the same text.
 
     Another process may have changed rows of earlier runs since this one read them: it dates notes that may quote what
     was forgotten, and removes rows of a run that ended as discarded after its time.
@@ -138,8 +138,12 @@ def _check_status(ledger: Ledger, shown: Shown, rows: Sequence[Message]) -> None
     stored = {row.id: row.text for row in rows}
     if wrong := [row.id for row in shown.raw if stored.get(row.id, row.text) != row.text]:
         ledger.violated(shown.run.id, "holds other words than are stored:", wrong)
+    held = {row.id for row in shown.raw}
     if missing := [row.id for row in shown.raw if row.run_id == shown.run.id and row.id not in stored]:
         ledger.violated(shown.run.id, "holds rows of its own that are not stored:", missing)
+    raw = {row.id for row in rows if not any(covers(entry, row) for entry in shown.log.active)}
+    if wrong := (raw - held) | (held & (stored.keys() - raw)):
+        ledger.violated(shown.run.id, "should hold other rows than", sorted(held), "which differ in", sorted(wrong))
     if (told := active["observations"]["tokens"]) != (counted := _words(shown.log.active)):
         ledger.violated(shown.run.id, "the status says", told, "tokens of notes, a recount", counted)
     if shown.status["windows"]["buffered"]["observations"]["messageTokens"] > active["messages"]["tokens"]:

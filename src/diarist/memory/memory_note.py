@@ -38,6 +38,11 @@ class NoteItem:
     lines: list[str]
 
 
+def long_date(day: date) -> str:
+    """Return a date such as ``13 March 2026``."""
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
+
+
 def asked_in(messages: MessageList, run_id: str | None = None) -> Message | None:
     """Return the user message that gets the memory note: the last input message that was not stored before this run.
 
@@ -90,7 +95,7 @@ def _in_note(lines: Sequence[str]) -> str:
 
 def date_item(day: date) -> NoteItem:
     """Return the item with today's date."""
-    text = f"Today is {WEEKDAYS[day.weekday()]}, {day.day} {MONTHS[day.month - 1]} {day.year}."
+    text = f"Today is {WEEKDAYS[day.weekday()]}, {long_date(day)}."
     return NoteItem("date", day.isoformat(), [text])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-from diarist.memory.memory_note import MONTHS, WEEKDAYS
+from diarist.memory.memory_note import MONTHS, WEEKDAYS, long_date
 
 _COUNTED = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS = {"a": 1, "an": 1} | {word: value for value, word in enumerate(_COUNTED, start=1)}
@@ -65,13 +65,17 @@ def annotate_dates(sentence: str, said: date | None) -> str:
     """
     if said is None:
         return sentence
+    told: set[str | None] = {None}
 
     def annotate(phrase: re.Match[str]) -> str:
         try:
             meaning = _meaning(phrase, said)
         except (LookupError, ValueError, OverflowError):  # 31 April, a year beyond the calendar, "laſt night"
             meaning = None
-        return f"{phrase[0]} (meaning {meaning})" if meaning else phrase[0]
+        if meaning in told:
+            return phrase[0]
+        told.add(meaning)
+        return f"{phrase[0]} (meaning {meaning})"
 
     return _PHRASE.sub(annotate, sentence)
 
@@ -88,7 +92,7 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
     # 1 if the clause looks ahead, -1 if it looks back, 0 if neither or both
     tense = bool(_FUTURE.search(clause)) - bool(_PAST.search(clause))
     if near := phrase["near"]:
-        return _write(said + timedelta(days=_NEAR[near.lower()]))
+        return long_date(said + timedelta(days=_NEAR[near.lower()]))
     if phrase["day"]:
         return _day_of_month(phrase, said, tense)
     if number := phrase["count"]:
@@ -119,7 +123,7 @@ def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
     month = 1 + [full[:3] for full in MONTHS].index(name[:3].title())
     days = [date(year, month, int(re.sub(r"\D", "", phrase["day"]))) for year in range(said.year - 1, said.year + 2)]
     day = max(day for day in days if day <= said) if tense < 0 else min(day for day in days if day >= said)
-    return _write(day) if tense > 0 or abs(day - said) <= timedelta(days=124) else None
+    return long_date(day) if tense > 0 or abs(day - said) <= timedelta(days=124) else None
 
 
 def _period(which: str, period: str, said: date, tense: int) -> str | None:
@@ -135,7 +139,7 @@ def _period(which: str, period: str, said: date, tense: int) -> str | None:
         return _later(said, step, period) if step or which == "this" else None
     monday = said - timedelta(days=said.weekday())
     if period == "week":
-        return f"the week of {_write(monday + timedelta(weeks=step))}" if step else None
+        return f"the week of {long_date(monday + timedelta(weeks=step))}" if step else None
     weekday = 5 if period == "weekend" else [day[:3].lower() for day in WEEKDAYS].index(period[:3])
     behind = (said.weekday() - weekday) % 7 or 7
     if which in ("last", "this past") or (which == "this" and tense < 0 and behind < 7):
@@ -144,19 +148,15 @@ def _period(which: str, period: str, said: date, tense: int) -> str | None:
         day = monday + timedelta(days=weekday, weeks=step)
     else:
         day = said + timedelta(days=7 - behind)
-    return f"the weekend of {_write(day)}" if period == "weekend" else _write(day)
+    return f"the weekend of {long_date(day)}" if period == "weekend" else long_date(day)
 
 
 def _later(said: date, count: int, unit: str) -> str:
     """Return the date ``count`` units later: a day for days and weeks, a month for months, a year for years."""
     if unit in ("day", "week"):
-        return _write(said + timedelta(days=count * (7 if unit == "week" else 1)))
+        return long_date(said + timedelta(days=count * (7 if unit == "week" else 1)))
     if unit == "weekend":
-        return f"the weekend of {_write(said + timedelta(days=5 - said.weekday(), weeks=count))}"
+        return f"the weekend of {long_date(said + timedelta(days=5 - said.weekday(), weeks=count))}"
     year, month = divmod(said.year * 12 + said.month - 1 + count * (12 if unit == "year" else 1), 12)
     year = date(year, 1, 1).year  # raises ValueError beyond the calendar
     return f"{MONTHS[month]} {year}" if unit == "month" else str(year)
-
-
-def _write(day: date) -> str:
-    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"

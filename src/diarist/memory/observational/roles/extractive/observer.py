@@ -57,6 +57,7 @@ _CLAUSE = re.compile(
     rf".{{1,{_LONGEST_NOTE}}}$|.{{60,{_LONGEST_NOTE - 3}}}(?:[,;]\s|\s[-–—]\s|[，、；])"
     rf"|.{{1,{_LONGEST_NOTE - 1}}}\s|.{{1,{_LONGEST_NOTE}}}"
 )
+_ENDED = re.compile(r"[.!?…。！？][\"”’')]*\s*$")
 _QUESTION = re.compile(r"[?？؟][\"”’') ]*$")
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,2}|[^\W_]+(?:[@/\\_.:]+[^\W_]+)*")
 _CONTRACTION = re.compile(r"\w['’](?!s\b)\w")
@@ -300,8 +301,8 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
 def split_sentences(text: str) -> list[str]:
     """Split ``text`` into sentences of at most 3,000 characters; of a long text, return the first 300 and last 100.
 
-    Headings, fenced code, lines that are mostly signs and digits, and elements named like ``<system-reminder>`` are
-    left out. Reads 100,000 characters.
+    Headings, fenced code, lines that are mostly signs and digits, what has no letter after a sentence, and elements
+    named like ``<system-reminder>`` are left out. Reads 100,000 characters.
     """
     if len(text) > 100_000:
         text = f"{text[:80_000]}\n{text[-20_000:]}"
@@ -312,22 +313,27 @@ def split_sentences(text: str) -> list[str]:
         line = " ".join(_MARKUP.sub("", _LINK.sub(r"\1", raw)).split())
         letters = sum(map(str.isalpha, line)) + line.count(" ")
         if len(line) <= 40 or letters >= 0.6 * len(line):
-            sentences += [piece[:_LONG] for piece in _SENTENCE_END.split(line) if piece]
+            pieces = list(filter(None, _SENTENCE_END.split(line)))
+            sentences += [piece[:_LONG] for piece in pieces if piece is pieces[0] or any(map(str.isalpha, piece))]
     return sentences if len(sentences) <= 400 else [*sentences[:300], *sentences[-100:]]
 
 
 def _prose(text: str) -> str:
-    """Leave out elements with all they contain, and fenced code except for the line of an error."""
+    """Leave out elements with all they contain, and fenced code except for the line of an error.
+
+    Of code whose fence is not closed, lines that end like sentences stay.
+    """
     kept: list[str] = []
     start = 0
     for opening in _LEFT_OUT.finditer(text):
         fence, closing = opening["fence"], opening["fence"] or f"</{opening['name']}>"
         end = text.find(closing, opening.end()) if opening.start() >= start else -1
-        if end >= 0:
-            code = text[opening.end() : end].splitlines() if fence else []
+        if end >= 0 or (fence and opening.start() >= start):
+            code = text[opening.end() : end if end >= 0 else len(text)].splitlines() if fence else []
             errors = [line for line in code if ERROR_LINE.match(line[:300])]
             kept += [text[start : opening.start()], *errors[-1:]]
-            start = end + len(closing)
+            kept += filter(_ENDED.search, code) if end < 0 else []
+            start = end + len(closing) if end >= 0 else len(text)
     return "\n".join([*kept, text[start:]])
 
 
