@@ -50,6 +50,19 @@ def test_speakers_may_have_names_that_cannot_break_the_frame() -> None:
     assert render_transcript([message]).splitlines()[1] == "[#1] 09:12 Mira [#9] 10:00 Assistant: yes: Hi"
 
 
+def test_a_result_that_came_later_names_its_call() -> None:
+    waiting = ToolPart(call_id="1", name="refund", args={"order": "B-3"})
+    done = ToolPart(call_id="1", name="refund", args={"order": "B-3"}, state="result", result="refunded")
+    messages = [
+        Message(role="assistant", parts=[waiting], created_at=None),
+        Message(role="tool", parts=[done], created_at=None),
+    ]
+    assert render_transcript(messages).splitlines()[1:] == [
+        '[#1] Tool call refund(order="B-3") (no result yet)',
+        '[#2] Tool result refund(order="B-3"): refunded',
+    ]
+
+
 def test_tool_calls_tell_their_arguments_and_outcome() -> None:
     parts = [
         ToolPart(call_id="1", name="get_weather", args={"city": "Rome", "days": 3}, state="result", result={"t": 18}),

@@ -174,12 +174,17 @@ def _entries(
                 blocks.append((f"{who}: ", part.text.strip()))
             case ToolPart():
                 name = escape_tags(_SPACE.sub(" ", part.name))
-                pending = " (no result yet)" if part.state == "call" else ""
-                blocks.append((f"Tool call {name}", f"({outline_arguments(part.args)}){pending}"))
+                call = f"({outline_arguments(part.args)})"
+                if part.state == "call":
+                    blocks.append((f"Tool call {name}", f"{call} (no result yet)"))
+                    continue
                 text = part.result_text.strip()
                 if size is None or size > tool_result_tokens:
                     text = cut_text(text, tool_result_tokens, counter)
-                if part.state != "call":
+                if message.role == "tool":  # the call is in an earlier message
+                    blocks.append((f"{_OUTCOMES[part.state]} {name}", f"{call}: {text or '(empty)'}"))
+                else:
+                    blocks.append((f"Tool call {name}", call))
                     blocks.append((f"{_OUTCOMES[part.state]} {name}: ", text or "(empty)"))
             case FilePart():
                 name = f" {part.name!r}" if part.name else ""
