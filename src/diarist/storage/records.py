@@ -184,6 +184,7 @@ class Observation:
         kind: ``observation``, or ``reflection`` if the entry replaced older ones.
         cycle_id: Hash of key, kind and sources: the same work has the same id in every process.
         run_id: The live run that wrote the covered messages; discarding the run removes the entry.
+        current_task, suggested_response: As in ``Observed``: empty if nothing is open, None if unknown.
         thread_title: Title suggested for the thread, if the Observer was asked for one.
         citations: For each line of ``text``, the ids of the messages it was made from; empty if unknown.
         hints: For a reflection of several threads, the last known hints of each thread.
@@ -224,7 +225,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The newest known current task, suggested response and title. A cycle without them keeps the old ones.
+    """The newest known current task, suggested response and title. A cycle keeps those that it does not mention.
 
     Attributes:
         thread_id: The thread of the hints, if the log covers several; empty for any thread.

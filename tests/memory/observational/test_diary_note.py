@@ -44,6 +44,14 @@ def test_what_the_window_says_already_is_left_out() -> None:
     assert compose(log, first, second) is None
 
 
+def test_a_task_that_is_over_is_said_to_be_over_once() -> None:
+    first = compose(replace(EMPTY, hints=Hints(current_task="book a hotel")))
+    over = compose(EMPTY, first)
+    assert over is not None
+    assert over.text == "<memory-note>\nCurrent task: none\n</memory-note>"
+    assert compose(EMPTY, first, over) is None
+
+
 def test_what_has_left_the_window_is_said_again() -> None:
     log = replace(EMPTY, hints=Hints(current_task="book a hotel"))
     first = compose(EMPTY)

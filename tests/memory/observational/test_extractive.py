@@ -263,14 +263,16 @@ async def test_hints_follow_the_last_request() -> None:
     asked = await observer.observe([user("Find a ferry to Oslo."), assistant("At what time of day?")], earlier=[])
     assert asked.suggested_response == "Wait for the user's answer to: At what time of day?"
     answered = await observer.observe([user("Book the ferry."), assistant("Your code is F-88.")], earlier=[])
-    assert (answered.current_task, answered.suggested_response) == ("The user's last request: Book the ferry.", None)
+    assert (answered.current_task, answered.suggested_response) == ("The user's last request: Book the ferry.", "")
     greeted = await observer.observe([user("Hi!"), assistant("What is your name?")], earlier=[])
     assert (greeted.current_task, greeted.suggested_response) == (
         None,
         "Wait for the user's answer to: What is your name?",
     )
     thanks = await observer.observe([user("Thank you!")], earlier=[])
-    assert (thanks.current_task, thanks.suggested_response) == (None, None)
+    assert (thanks.current_task, thanks.suggested_response) == (None, "")
+    done = await observer.observe([assistant("It is booked.")], earlier=[])
+    assert (done.current_task, done.suggested_response) == (None, "")
 
 
 async def test_short_facts_about_the_user_are_noted() -> None:

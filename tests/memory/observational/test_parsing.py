@@ -105,12 +105,17 @@ def test_everything_on_one_line() -> None:
 
 def test_labels_instead_of_tags() -> None:
     notes = parse_notes(f"{NOTES}\n\n**Current task:** Find a ferry\nSuggested response: none")
-    assert (notes.text, notes.current_task, notes.suggested_response) == (NOTES, "Find a ferry", None)
+    assert (notes.text, notes.current_task, notes.suggested_response) == (NOTES, "Find a ferry", "")
 
 
-@pytest.mark.parametrize("nothing", ["none", "None.", "N/A", "-", "", "  "])
-def test_none_is_no_hint(nothing: str) -> None:
-    assert parse_notes(f"<diary>\n- a\n</diary>\n<current-task>{nothing}</current-task>").current_task is None
+@pytest.mark.parametrize("nothing", ["none", "None.", "N/A", "-"])
+def test_nothing_is_open_if_the_task_is_none(nothing: str) -> None:
+    assert parse_notes(f"<diary>\n- a\n</diary>\n<current-task>{nothing}</current-task>").current_task == ""
+
+
+@pytest.mark.parametrize("section", ["", "<current-task></current-task>", "<current-task>  </current-task>"])
+def test_a_missing_task_is_unknown(section: str) -> None:
+    assert parse_notes(f"<diary>\n- a\n</diary>\n{section}").current_task is None
 
 
 @pytest.mark.parametrize("answer", ["", "I cannot help with that.", "<diary>\n\n</diary>", "<think>\n- hm"])
@@ -265,7 +270,7 @@ def test_a_diary_in_json_is_read(days: list[tuple[str, list[str]]], task: str, f
     text = json.dumps({"diary": diary, "currentTask": task, "suggested_response": "none"})
     notes = parse_notes(f"Here it is:\n```json\n{text}\n```" if fenced else text)
     assert notes.text.splitlines() == lines
-    assert (notes.current_task, notes.suggested_response) == (task, None)
+    assert (notes.current_task, notes.suggested_response) == (task, "")
 
 
 @pytest.mark.parametrize(

@@ -194,19 +194,20 @@ def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
 
 
 def newest_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
-    """Return the newest current task, suggested response and title among the entries.
+    """Return the newest current task, suggested response and title among the entries; None also where the newest
+    entry that has one says that nothing is open.
 
     Args:
         thread_id: Only hints of this thread, in a log of several threads.
     """
     said = [hints for entry in entries if (hints := _hints_of(entry, thread_id))]
-    task = next((hints for hints in reversed(said) if hints.current_task), None)
-    response = next((hints for hints in reversed(said) if hints.suggested_response), None)
+    task = next((hints for hints in reversed(said) if hints.current_task is not None), None)
+    response = next((hints for hints in reversed(said) if hints.suggested_response is not None), None)
     title = next((hints for hints in reversed(said) if hints.thread_title), None)
     times = [hints.updated_at for hints in (task, response, title) if hints is not None and hints.updated_at]
     return Hints(
-        current_task=task.current_task if task else None,
-        suggested_response=response.suggested_response if response else None,
+        current_task=(task.current_task or None) if task else None,
+        suggested_response=(response.suggested_response or None) if response else None,
         thread_title=title.thread_title if title else None,
         updated_at=max(times, default=None),
         thread_id=thread_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -42,7 +42,8 @@ def compose_diary_note(
     """Compose the memory note for a user message, as of ``now``; None if there is nothing new to say.
 
     It has today's date, the ages of the newest days in the log (at most 6), the newest plans with a day that has passed
-    (at most 5), the current task, the suggested response, and ``tails``.
+    (at most 5), the current task, the suggested response, and ``tails``. Once a task or response is over that a note in
+    the window has, it says "none".
 
     Args:
         earlier: The notes still in the window, oldest first. Items that have the same value in them are left out.
@@ -53,7 +54,7 @@ def compose_diary_note(
     said: dict[str, Json] = {}
     for block in earlier:
         said |= block.made_from
-    items = [item for item in _items(log, today, tails) if said.get(item.name) != item.value]
+    items = [item for item in _items(log, today, tails, said) if said.get(item.name) != item.value]
     if since and (pause := name_pause(since, now)):
         items.append(NoteItem("pause", now.isoformat(), [f"This message came {pause}."]))
     if not items:
@@ -83,7 +84,7 @@ def distance(day: date, today: date) -> str:
     return f"{months} months ago" if months < 24 else f"{months // 12} years ago"
 
 
-def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[NoteItem]:
+def _items(log: ObservationLog, today: date, tails: Sequence[Tail], said: Mapping[str, Json]) -> Iterator[NoteItem]:
     yield date_item(today)
     entries = [_dated(entry.text) for entry in log.active]
     if days := _past_days(entries, today):
@@ -92,10 +93,10 @@ def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[
     if passed := _passed_plans(entries, today):
         heading = "The day of these lines of your diary has passed since they were written:"
         yield NoteItem("passed", passed, [heading, *(f"- {line}" for line in passed)])
-    if task := log.hints.current_task:
-        yield NoteItem("current_task", task, [f"Current task: {task}"])
-    if response := log.hints.suggested_response:
-        yield NoteItem("suggested_response", response, [f"Suggested response: {response}"])
+    hints = {"current_task": log.hints.current_task, "suggested_response": log.hints.suggested_response}
+    for name, hint in hints.items():
+        if hint or said.get(name):
+            yield NoteItem(name, hint or "", [f"{name.replace('_', ' ').capitalize()}: {hint or 'none'}"])
     for tail in tails:
         yield NoteItem(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 

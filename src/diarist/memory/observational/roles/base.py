@@ -20,8 +20,9 @@ class RoleAnswer:
 
     Attributes:
         text: Dated lines, in the format of the diary.
-        current_task: The user's goal at the end of the messages; None if they do not show it.
-        suggested_response: How the assistant should go on; None if the messages do not show it.
+        current_task: The user's goal at the end of the messages; empty if nothing is open, None if they do not show
+            it, so that the earlier one stays.
+        suggested_response: How the assistant should go on; empty and None likewise.
         usage: Tokens of all model calls together, failed attempts included.
         model: Id of the model, or ``"extractive"``; empty if there was nothing to do.
         calls: Number of model calls.

@@ -402,4 +402,4 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Se
 
 
 def _bare(hint: str | None, messages: int) -> str | None:
-    return None if hint is None else take_citations(hint, messages)[0] or None
+    return take_citations(hint, messages)[0] or None if hint else hint

@@ -149,7 +149,7 @@ class Notes:
 
     Attributes:
         text: Notes under their ``Date:`` headings; empty if the answer has none.
-        current_task: At most 2,000 characters; None if it is missing or "none".
+        current_task: At most 2,000 characters; empty if it is "none", None if it is missing.
         suggested_response: Likewise.
         thread_title: Likewise; one line of at most 100 characters.
         whole: All notes are there: the answer was not cut off before their end.
@@ -327,6 +327,8 @@ def _tidy(lines: Sequence[str]) -> str:
 
 def _hint(lines: Sequence[str]) -> str | None:
     text = "\n".join(lines).strip()
-    if text.lower().strip(" .*_()[]") in _NOTHING or is_form(text):
+    if not text or is_form(text):
         return None
+    if text.lower().strip(" .*_()[]") in _NOTHING:
+        return ""
     return (text[1:-1] if _IN_BRACKETS.fullmatch(text) else text)[:_MAX_HINT].strip()

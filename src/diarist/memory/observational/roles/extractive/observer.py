@@ -285,17 +285,19 @@ def _write(notes: Sequence[_Note], zone: tzinfo, thread: str | None) -> Line:
 
 
 def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
-    """Return the current task and the suggested response; None if nothing shows them, or if people are named."""
-    users = [message for message in messages if message.role == "user" and message.text.strip()]
-    if not users or any(isinstance(message.metadata.get("name"), str) for message in messages):
+    """Return the current task and the suggested response; None if nothing shows them, or if people are named. The
+    response is empty once the user was answered, unless with a question."""
+    spoken = [message for message in messages if message.role in ("user", "assistant") and message.text.strip()]
+    if not spoken or any(isinstance(message.metadata.get("name"), str) for message in messages):
         return None, None
-    said = [each for each in split_sentences(users[-1].text) if sum(_weigh(each, "user")[2].values()) >= 0.5]
+    users = [message.text for message in spoken if message.role == "user"]
+    said = [each for each in split_sentences("".join(users[-1:])) if sum(_weigh(each, "user")[2].values()) >= 0.5]
     wish = shorten(" ".join([*filter(_QUESTION.search, said)][-2:] or said[-1:]), 300)
     task = f"The user's last request: {wish}" if wish else None
-    if messages[-1] is users[-1]:
-        return task, f"Answer the user: {wish}" if wish else None
-    asked = [*filter(_QUESTION.search, split_sentences(messages[-1].text)[-3:])]
-    return task, f"Wait for the user's answer to: {shorten(asked[-1], 300)}" if asked else None
+    if spoken[-1].role == "user":
+        return task, f"Answer the user: {wish}" if wish else ""
+    asked = [*filter(_QUESTION.search, split_sentences(spoken[-1].text)[-3:])]
+    return task, f"Wait for the user's answer to: {shorten(asked[-1], 300)}" if asked else ""
 
 
 def split_sentences(text: str) -> list[str]:
