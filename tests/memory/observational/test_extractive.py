@@ -192,6 +192,26 @@ ISSUE = {"title": "Login fails", "number": 4312, "state": "OPEN"}
 KETTLE = {"title": "Red kettle", "price": 39.9}
 
 
+async def test_a_change_is_noted_in_a_short_conversation() -> None:
+    refunded = called("refund", {"order": "B-3", "euros": 250}, "refunded 250 EUR for B-3")
+    text = await notes(user("Hello, I'm Bob."), assistant("Hello Bob."), user("Then refund B-3."), refunded)
+    assert '✅ 09:14 Assistant called refund(order="B-3", euros=250) → refunded 250 EUR for B-3' in text
+
+
+@pytest.mark.parametrize(
+    "name", ["order_status", "getOrder", "search_book", "list_orders", "read_post", "look_up_order"]
+)
+async def test_looking_is_no_change(name: str) -> None:
+    assert "✅" not in await notes(called(name, {"id": "B-3"}, "lost"))
+
+
+@pytest.mark.parametrize(
+    "name", ["update_status", "bookFlight", "close_ticket", "mcp__shop__create_order", "reschedule"]
+)
+async def test_a_change_is_marked(name: str) -> None:
+    assert "✅" in await notes(called(name, {"id": "B-3"}, "done"))
+
+
 @pytest.mark.parametrize(
     ("result", "outcome"),
     [

@@ -37,7 +37,7 @@ _ROOM = {
     "user": (0.45, 3, 300),
     "people": (0.315, 3, 300),
     "assistant": (1 / 15, 1 / 6, 300),
-    "tools": (1 / 10, 1 / 4, 600),
+    "tools": (1 / 10, 1, 600),
 }
 """Size of each group's notes: its share of the characters that were read, or its share of short texts up to a number of
 characters; the larger one applies. ``people`` are speakers with a name."""

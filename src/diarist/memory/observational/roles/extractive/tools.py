@@ -22,8 +22,10 @@ _LETTER = re.compile(r"[^\W_]")
 _SPACE = re.compile(r"\s+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CHANGE = re.compile(
-    r"(?<![^\W_])(?:add|book|cancel|commit|create|delete|deploy|edit|exchange|insert|modify|move|order|pay|post|publish|"
-    r"refund|remove|reserve|save|schedule|send|submit|transfer|update|upload|write)(?![^\W_])"
+    r"^(?!(?:get|list|read|search|find|show|check|fetch|look|view|query)_|.*(?:order|refund|transfer|schedule)_status$)"
+    r".*?(?<![^\W_])(?:add|assign|book|cancel|close|commit|create|delete|deploy|edit|exchange|insert|modify|move|order|"
+    r"pay|post|publish|refund|remove|reschedule|reserve|reset|save|schedule|send|submit|transfer|update|upload|write)"
+    r"(?![^\W_])"
 )
 _ERROR = re.compile(r"\s*(?:\w*(?:error|exception)\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
 ERROR_LINE = re.compile(r"\s*(?:E\s+)?\w*(?:Error|Exception)\b|\s*(?:error|fatal):")
