@@ -589,6 +589,9 @@ async def test_resume_names_what_it_was_not_given() -> None:
 async def test_a_resume_without_thread_and_result_says_what_is_missing() -> None:
     first = agent(CALL, "done")
     stopped = await first.generate("send it")
-    with pytest.raises(InputError, match=r"waiting: none; pass thread=, or without memory of=.*the result"):
+    with pytest.raises(
+        InputError,
+        match=r"waiting: none: it was answered already, or .* pass that thread=, or without memory of=.*the result",
+    ):
         await first.resume({"s1": True})
     assert (await first.resume({"s1": True}, of=stopped)).text == "done"

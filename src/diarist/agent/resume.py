@@ -102,7 +102,10 @@ def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPar
     if missing := missing_tools(answers, calls, tools):
         raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
     if unknown := answers.keys() - calls.keys():
-        known = ", ".join(calls) or "none; pass thread=, or without memory of=, the result of the run that stopped"
+        known = ", ".join(calls) or (
+            "none: it was answered already, or waits in another thread; pass that thread=, or without memory of=, the "
+            "result of the run that stopped"
+        )
         raise InputError(f"no tool call {sorted(unknown)} waits for approval; waiting: {known}")
     for call_id, answer in answers.items():
         call = calls[call_id]

@@ -64,6 +64,14 @@ async def observe_with(model: ModelChoice, messages: list[Message] = MESSAGES) -
     return await observe(ObservationalMemoryConfig(model=model), messages)
 
 
+def test_a_misspelt_choice_is_told_the_one_that_needs_no_key() -> None:
+    config = ObservationalMemoryConfig(model="extractiv")
+    with pytest.raises(
+        ConfigError, match=r"the Observer: model 'extractiv': write .*, or 'extractive', which needs no key"
+    ):
+        RoleModels(config, default_counter()).check()
+
+
 async def test_each_role_has_its_own_model() -> None:
     observer, reflector = scripted(NOTES, name="o"), scripted(NOTES, name="r")
     config = ObservationalMemoryConfig(

@@ -107,6 +107,11 @@ class RoleModels:
             raise ConfigError(f"the {role}: 'extractive' cannot be part of a list or a choice of models")
         if not isinstance(choice, str):
             return resolve(choice)
+        if "/" not in choice:
+            raise ConfigError(
+                f"the {role}: model {choice!r}: write provider/model, such as 'openai/gpt-5-mini', or 'extractive', "
+                "which needs no key"
+            )
         if choice not in self._resolved:
             self._resolved[choice] = resolve(choice)
         return self._resolved[choice]
