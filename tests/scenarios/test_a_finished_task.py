@@ -16,7 +16,7 @@ DONE = """<diary>
 - ✅ Assistant refunded B-3
 </diary>
 <current-task>none</current-task>
-<suggested-response>None.</suggested-response>"""
+<suggested-response>None. [#1]</suggested-response>"""
 UNSAID = "<diary>\n- ✅ Assistant refunded B-3\n</diary>"
 
 

@@ -261,7 +261,7 @@ async def test_notes_in_any_form_are_read_and_their_frame_stays_out(storage: Sto
     model = answering()
     await memory.diary.observe(thread="t")
     log = await memory.diary.get(thread="t")
-    assert (log.text, log.hints.current_task, log.hints.suggested_response) == (notes, "Find a hotel", None)
+    assert (log.text, log.current_task, log.suggested_response) == (notes, "Find a hotel", None)
     await Agent(model=model, memory=memory).generate("What does it cost?", thread="t")
     assert "Find a hotel" in model.requests[0].text
 

@@ -60,8 +60,8 @@ def diary_json(observing: Observing) -> str:
         "diary": diary_text(observing),
         "diary_tokens": log.tokens,
         "ratio": observing.observed_tokens / log.tokens if log.tokens else None,
-        "current_task": log.hints.current_task,
-        "suggested_response": log.hints.suggested_response,
+        "current_task": log.current_task,
+        "suggested_response": log.suggested_response,
         "entries": [
             {
                 "text": entry.text,

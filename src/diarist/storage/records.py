@@ -225,7 +225,8 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The newest known current task, suggested response and title. A cycle keeps those that it does not mention.
+    """The newest known current task, suggested response and title. A cycle keeps those that it does not mention. Empty
+    if nothing is open, None if unknown.
 
     Attributes:
         thread_id: The thread of the hints, if the log covers several; empty for any thread.
@@ -379,13 +380,13 @@ class ObservationLog:
 
     @property
     def current_task(self) -> str | None:
-        """The user's current task, as last observed; None if unknown."""
-        return self.hints.current_task
+        """The user's current task, as last observed; None if it is unknown or nothing is open."""
+        return self.hints.current_task or None
 
     @property
     def suggested_response(self) -> str | None:
         """The newest suggestion for the assistant's next response; None if there is none."""
-        return self.hints.suggested_response
+        return self.hints.suggested_response or None
 
     def __repr__(self) -> str:
         shown = f"generation={self.generation}, entries={len(self.entries)}, tokens={self.tokens}"

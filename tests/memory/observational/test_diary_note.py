@@ -46,10 +46,12 @@ def test_what_the_window_says_already_is_left_out() -> None:
 
 def test_a_task_that_is_over_is_said_to_be_over_once() -> None:
     first = compose(replace(EMPTY, hints=Hints(current_task="book a hotel")))
-    over = compose(EMPTY, first)
+    ended = replace(EMPTY, hints=Hints(current_task="", suggested_response=""))
+    over = compose(ended, first)
     assert over is not None
     assert over.text == "<memory-note>\nCurrent task: none\n</memory-note>"
-    assert compose(EMPTY, first, over) is None
+    assert compose(ended, first, over) is None
+    assert compose(EMPTY, first) is None, "unknown is not over"
 
 
 def test_what_has_left_the_window_is_said_again() -> None:

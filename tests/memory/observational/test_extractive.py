@@ -199,14 +199,23 @@ async def test_a_change_is_noted_in_a_short_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["order_status", "getOrder", "search_book", "list_orders", "read_post", "look_up_order"]
+    "name",
+    ["order_status", "getOrder", "get-order", "mcp__shop__get_order", "search_book", "lookup_order"],
 )
 async def test_looking_is_no_change(name: str) -> None:
     assert "✅" not in await notes(called(name, {"id": "B-3"}, "lost"))
 
 
 @pytest.mark.parametrize(
-    "name", ["update_status", "bookFlight", "close_ticket", "mcp__shop__create_order", "reschedule"]
+    "name",
+    [
+        "update_order_status",
+        "bookFlight",
+        "close_ticket",
+        "mcp__shop__create_order",
+        "get_or_create_user",
+        "reschedule",
+    ],
 )
 async def test_a_change_is_marked(name: str) -> None:
     assert "✅" in await notes(called(name, {"id": "B-3"}, "done"))

@@ -113,7 +113,10 @@ def test_nothing_is_open_if_the_task_is_none(nothing: str) -> None:
     assert parse_notes(f"<diary>\n- a\n</diary>\n<current-task>{nothing}</current-task>").current_task == ""
 
 
-@pytest.mark.parametrize("section", ["", "<current-task></current-task>", "<current-task>  </current-task>"])
+@pytest.mark.parametrize(
+    "section",
+    ["", "<current-task></current-task>", "<current-task>  </current-task>", "<current-task>Unknown.</current-task>"],
+)
 def test_a_missing_task_is_unknown(section: str) -> None:
     assert parse_notes(f"<diary>\n- a\n</diary>\n{section}").current_task is None
 

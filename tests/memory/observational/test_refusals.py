@@ -35,7 +35,7 @@ from tests.memory.observational.harness import (
 HOUR = 3600.0
 LOST = "could not be noted"
 HARMLESS = "going to Rome"
-SAID = re.compile(r"^\[#\d+\] \d\d:\d\d (?:User|Assistant|Tool call|Tool result look(?:\(\))?): ?(.*)", re.MULTILINE)
+SAID = re.compile(r"^\[#\d+\] \d\d:\d\d (?:User|Assistant|Tool call|Tool result look): ?(.*)", re.MULTILINE)
 
 
 class Refusing(ScriptedModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -61,6 +62,8 @@ def test_a_result_that_came_later_names_its_call() -> None:
         '[#1] Tool call refund(order="B-3") (no result yet)',
         '[#2] Tool result refund(order="B-3"): refunded',
     ]
+    nameless = replace(done, args={})
+    assert render_transcript([Message(role="tool", parts=[nameless], created_at=None)]).endswith("refund: refunded")
 
 
 def test_tool_calls_tell_their_arguments_and_outcome() -> None:

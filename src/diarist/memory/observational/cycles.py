@@ -207,7 +207,7 @@ def _reflection(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Re
     threads = transitions.threads_of_entries(plan.entries)
     shared = len(threads) > 1  # the Reflector does not name the thread of its task
     known = transitions.derive_hints(plan.entries)
-    task, response = reflected.current_task, reflected.suggested_response
+    task, response = known.current_task, known.suggested_response  # the Observer saw the messages
     return Observation(
         id=id,
         text=reflected.text,
@@ -218,8 +218,8 @@ def _reflection(diary: ThreadDiary, id: str, plan: ReflectionPlan, reflected: Re
         observed_at=diary.clock(),
         kind="reflection",
         cycle_id=plan.cycle_id,
-        current_task=None if shared else known.current_task if task is None else task,
-        suggested_response=None if shared else known.suggested_response if response is None else response,
+        current_task=None if shared else reflected.current_task if task is None else task,
+        suggested_response=None if shared else reflected.suggested_response if response is None else response,
         thread_title=None if shared else known.thread_title,
         hints=transitions.hints_of_threads(plan.entries, threads) if shared else (),
         model=reflected.model,

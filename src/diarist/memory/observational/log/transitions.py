@@ -194,8 +194,7 @@ def derive_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
 
 
 def newest_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
-    """Return the newest current task, suggested response and title among the entries; None also where the newest
-    entry that has one says that nothing is open.
+    """Return the newest current task, suggested response and title among the entries.
 
     Args:
         thread_id: Only hints of this thread, in a log of several threads.
@@ -206,8 +205,8 @@ def newest_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
     title = next((hints for hints in reversed(said) if hints.thread_title), None)
     times = [hints.updated_at for hints in (task, response, title) if hints is not None and hints.updated_at]
     return Hints(
-        current_task=(task.current_task or None) if task else None,
-        suggested_response=(response.suggested_response or None) if response else None,
+        current_task=task.current_task if task else None,
+        suggested_response=response.suggested_response if response else None,
         thread_title=title.thread_title if title else None,
         updated_at=max(times, default=None),
         thread_id=thread_id,

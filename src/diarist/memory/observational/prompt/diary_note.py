@@ -95,8 +95,8 @@ def _items(log: ObservationLog, today: date, tails: Sequence[Tail], said: Mappin
         yield NoteItem("passed", passed, [heading, *(f"- {line}" for line in passed)])
     hints = {"current_task": log.hints.current_task, "suggested_response": log.hints.suggested_response}
     for name, hint in hints.items():
-        if hint or said.get(name):
-            yield NoteItem(name, hint or "", [f"{name.replace('_', ' ').capitalize()}: {hint or 'none'}"])
+        if hint or (hint == "" and said.get(name)):
+            yield NoteItem(name, hint, [f"{name.replace('_', ' ').capitalize()}: {hint or 'none'}"])
     for tail in tails:
         yield NoteItem(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 

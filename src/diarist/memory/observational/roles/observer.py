@@ -37,7 +37,7 @@ from diarist.memory.observational.roles.calling import (
     room_after,
 )
 from diarist.memory.observational.roles.earlier_notes import select_notes, without_repeats
-from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes
+from diarist.memory.observational.roles.parsing import Notes, escape_tags, parse_notes, read_hint
 from diarist.memory.observational.roles.transcript import (
     date_heading,
     load_zone,
@@ -390,7 +390,7 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Se
         text=text,
         current_task=_bare(notes.current_task, len(portion)),
         suggested_response=_bare(notes.suggested_response, len(portion)),
-        thread_title=_bare(notes.thread_title, len(portion)),
+        thread_title=_bare(notes.thread_title, len(portion)) or None,
         citations=cite(text, answer.cited, ids) if answer.cited else (),
         working_memory=answer.working_update,
         usage=spent.usage,
@@ -402,4 +402,4 @@ def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Se
 
 
 def _bare(hint: str | None, messages: int) -> str | None:
-    return take_citations(hint, messages)[0] or None if hint else hint
+    return read_hint([take_citations(hint, messages)[0]]) if hint else hint

@@ -140,7 +140,8 @@ _LABELLED = re.compile(
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _MAX_TITLE = 100
 _MAX_HINT = 2_000
-_NOTHING = frozenset({"", "-", "none", "n/a", "na", "null", "nothing", "unknown", "..."})
+_NOTHING = frozenset({"-", "none", "n/a", "na", "nothing"})
+_UNKNOWN = frozenset({"", "null", "unknown"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +181,12 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
             reader.read(line)
     if cut:
         reader.drop_unfinished(mid_line=from_json is None and not output.endswith("\n"))
-    title = " ".join((_hint(reader.lines["title"]) or "").split()).strip(" :\"'“”*_#")
+    title = " ".join((read_hint(reader.lines["title"]) or "").split()).strip(" :\"'“”*_#")
     loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
         text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(loose)),
-        current_task=_hint(reader.lines["task"]),
-        suggested_response=_hint(reader.lines["response"]),
+        current_task=read_hint(reader.lines["task"]),
+        suggested_response=read_hint(reader.lines["response"]),
         thread_title=title[:_MAX_TITLE].rstrip() or None,
         whole=not cut or not reader.in_notes,
     )
@@ -325,10 +326,12 @@ def _tidy(lines: Sequence[str]) -> str:
     return "\n".join(kept).strip("\n")
 
 
-def _hint(lines: Sequence[str]) -> str | None:
+def read_hint(lines: Sequence[str]) -> str | None:
+    """Return a hint; empty if it says that there is none, None if it says nothing."""
     text = "\n".join(lines).strip()
-    if not text or is_form(text):
+    bare = text.lower().strip(" .*_()[]")
+    if bare in _UNKNOWN or is_form(text):
         return None
-    if text.lower().strip(" .*_()[]") in _NOTHING:
+    if bare in _NOTHING:
         return ""
     return (text[1:-1] if _IN_BRACKETS.fullmatch(text) else text)[:_MAX_HINT].strip()

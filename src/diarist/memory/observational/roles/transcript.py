@@ -182,7 +182,8 @@ def _entries(
                 if size is None or size > tool_result_tokens:
                     text = cut_text(text, tool_result_tokens, counter)
                 if message.role == "tool":  # the call is in an earlier message
-                    blocks.append((f"{_OUTCOMES[part.state]} {name}", f"{call}: {text or '(empty)'}"))
+                    named = call if part.args else ""
+                    blocks.append((f"{_OUTCOMES[part.state]} {name}", f"{named}: {text or '(empty)'}"))
                 else:
                     blocks.append((f"Tool call {name}", call))
                     blocks.append((f"{_OUTCOMES[part.state]} {name}: ", text or "(empty)"))

@@ -22,11 +22,14 @@ _LETTER = re.compile(r"[^\W_]")
 _SPACE = re.compile(r"\s+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CHANGE = re.compile(
-    r"^(?!(?:get|list|read|search|find|show|check|fetch|look|view|query)_|.*(?:order|refund|transfer|schedule)_status$)"
-    r".*?(?<![^\W_])(?:add|assign|book|cancel|close|commit|create|delete|deploy|edit|exchange|insert|modify|move|order|"
-    r"pay|post|publish|refund|remove|reschedule|reserve|reset|save|schedule|send|submit|transfer|update|upload|write)"
-    r"(?![^\W_])"
+    r"(?<![^\W_])(?:add|assign|book|cancel|close|commit|create|delete|deploy|edit|exchange|insert|modify|move|pay|post|"
+    r"publish|(?:order|refund|schedule|transfer)(?![_-]status$)|remove|reschedule|reserve|reset|save|send|set|submit|"
+    r"update|upload|write)(?![^\W_])"
 )
+_LOOK = re.compile(
+    r"(?:get|list|read|search|find|show|check|fetch|look(?:up)?|view|query)(?:$|[_-](?!(?:or|and|out|in)(?:$|[_-])))"
+)
+_SERVER = re.compile(r"__|[./:]")
 _ERROR = re.compile(r"\s*(?:\w*(?:error|exception)\b|traceback|failed|fatal|not found|invalid|no such)", re.IGNORECASE)
 ERROR_LINE = re.compile(r"\s*(?:E\s+)?\w*(?:Error|Exception)\b|\s*(?:error|fatal):")
 _SUMMARY = re.compile(
@@ -49,7 +52,8 @@ def note_tool(part: ToolPart) -> tuple[str, str]:
     failed = part.state != "result" or _is_error(result)
     if failed and not outcome.lower().startswith(("error", "failed")):
         outcome = f"{'denied' if part.state == 'denied' else 'error'}: {outcome}"
-    changes = _CHANGE.search(_CAMEL.sub("_", part.name).lower())
+    name = _CAMEL.sub("_", part.name).lower()
+    changes = _CHANGE.search(name) and not _LOOK.match(_SERVER.split(name)[-1])
     return f"{call} → {outcome}", "✅" if changes and not failed else "🟡"
 
 
