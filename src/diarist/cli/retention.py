@@ -47,21 +47,27 @@ def retention(
     """
     import asyncio
 
+    from rich.console import Console
+    from rich.text import Text
+
     from diarist.cli.objects import observer_at
     from diarist.evals.keyless import evaluate_retention
 
     with exit_status():
         model = observer_at(observer, base_url, api_key_env=api_key_env, option="--observer")
-        report = asyncio.run(
-            evaluate_retention(
-                data,
-                observer=model,
-                conversations=conversations,
-                batch_tokens=batch_tokens,
-                window_tokens=window_tokens,
-                progress=None if isinstance(model, str) else _tell,
+        console = Console(stderr=True)
+        in_place = console.is_terminal or isinstance(model, str)  # a log has a line for each call of a model
+        with console.status("Reading") as status:
+            report = asyncio.run(
+                evaluate_retention(
+                    data,
+                    observer=model,
+                    conversations=conversations,
+                    batch_tokens=batch_tokens,
+                    window_tokens=window_tokens,
+                    progress=lambda text: status.update(Text(f"Observing {text}")) if in_place else _tell(text),
+                )
             )
-        )
         typer.echo(report.json() if json else report.text())
 
 
