@@ -517,9 +517,9 @@ def test_odd_but_legal_text_survives(read: Any):
 
 
 def test_long_integers_keep_their_digits(read: Any):
-    call = {"type": "tool_use", "id": "1", "name": "pay", "input": {"amount": 10**25 + 1, "id": 2**63 - 1, "rate": 0.1}}
+    call = {"type": "tool_use", "id": "1", "name": "pay", "input": {"amount": 10**25 + 1, "id": 2**64 - 1, "rate": 0.1}}
     chat = read(lines(user("Pay."), {"role": "assistant", "content": [call]}))
-    assert chat.messages[1].tool_parts[0].args == {"amount": str(10**25 + 1), "id": 2**63 - 1, "rate": 0.1}
+    assert chat.messages[1].tool_parts[0].args == {"amount": str(10**25 + 1), "id": 2**64 - 1, "rate": 0.1}
 
 
 KEYS = ["role", "content", "messages", "type", "message", "uuid", "tool_calls", "function", "name",

@@ -16,7 +16,6 @@ from diarist.exceptions import InputError
 from diarist.messages import Json
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_LARGEST = 2**63
 
 
 class BrokenLine(InputError):
@@ -139,7 +138,7 @@ def _storable(value: Any) -> Json:
         case bool():
             return value
         case int():
-            return value if -_LARGEST <= value < _LARGEST else str(value)
+            return value if -(2**63) <= value < 2**64 else str(value)
         case list():
             return [_storable(item) for item in cast("list[Any]", value)]
         case dict():
