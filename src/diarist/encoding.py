@@ -11,7 +11,7 @@ import orjson
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 LONG_NUMBER = re.compile(r"[:\[,]\s*-?\d{19}")
-"""Matches in JSON that contains integers of more than 64 bits, which orjson reads as floats."""
+"""Matches in JSON objects and arrays with integers of more than 64 bits, which orjson reads as floats."""
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:

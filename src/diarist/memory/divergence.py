@@ -90,11 +90,11 @@ def divergence(
         if question.id in changed:
             continue
         same = {
-            place: key_of(row)
+            place: row
             for place, row in enumerate(places[: found.keep])
             if isinstance(row, Message) and row.id not in changed and is_same(question, row)
         }
-        if same and key_of(question) not in same.values():
+        if is_edited(question, same.values()):
             return replace(found, keep=max(same), new=len(given) - index, is_edit=True)
     return found
 
@@ -313,7 +313,7 @@ def is_same(question: Message, row: Message) -> bool:
     return question.id in (row.id, row.metadata.get(EDITED_KEY))
 
 
-def is_edited(question: Message, rows: Sequence[Message]) -> bool:
+def is_edited(question: Message, rows: Collection[Message]) -> bool:
     """Return True if rows have the id of a client's question, and none of them has its content."""
     same = [row for row in rows if is_same(question, row)]
     return bool(same) and key_of(question) not in map(key_of, same)

@@ -225,8 +225,8 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The newest known current task, suggested response and title. A cycle keeps those that it does not mention. Empty
-    if nothing is open, None if unknown.
+    """The newest known current task, suggested response and title. A cycle keeps those that it does not mention. Task
+    and response are empty if nothing is open, and None if unknown.
 
     Attributes:
         thread_id: The thread of the hints, if the log covers several; empty for any thread.

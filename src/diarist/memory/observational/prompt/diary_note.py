@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -54,7 +54,7 @@ def compose_diary_note(
     said: dict[str, Json] = {}
     for block in earlier:
         said |= block.made_from
-    items = [item for item in _items(log, today, tails, said) if said.get(item.name) != item.value]
+    items = [item for item in _items(log, today, tails) if said.get(item.name, "") != item.value]
     if since and (pause := name_pause(since, now)):
         items.append(NoteItem("pause", now.isoformat(), [f"This message came {pause}."]))
     if not items:
@@ -84,7 +84,7 @@ def distance(day: date, today: date) -> str:
     return f"{months} months ago" if months < 24 else f"{months // 12} years ago"
 
 
-def _items(log: ObservationLog, today: date, tails: Sequence[Tail], said: Mapping[str, Json]) -> Iterator[NoteItem]:
+def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[NoteItem]:
     yield date_item(today)
     entries = [_dated(entry.text) for entry in log.active]
     if days := _past_days(entries, today):
@@ -93,10 +93,10 @@ def _items(log: ObservationLog, today: date, tails: Sequence[Tail], said: Mappin
     if passed := _passed_plans(entries, today):
         heading = "The day of these lines of your diary has passed since they were written:"
         yield NoteItem("passed", passed, [heading, *(f"- {line}" for line in passed)])
-    hints = {"current_task": log.hints.current_task, "suggested_response": log.hints.suggested_response}
-    for name, hint in hints.items():
-        if hint or (hint == "" and said.get(name)):
-            yield NoteItem(name, hint, [f"{name.replace('_', ' ').capitalize()}: {hint or 'none'}"])
+    if (task := log.hints.current_task) is not None:
+        yield NoteItem("current_task", task, [f"Current task: {task or 'none'}"])
+    if (response := log.hints.suggested_response) is not None:
+        yield NoteItem("suggested_response", response, [f"Suggested response: {response or 'none'}"])
     for tail in tails:
         yield NoteItem(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
 

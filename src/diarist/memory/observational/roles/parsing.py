@@ -152,7 +152,7 @@ class Notes:
         text: Notes under their ``Date:`` headings; empty if the answer has none.
         current_task: At most 2,000 characters; empty if it is "none", None if it is missing.
         suggested_response: Likewise.
-        thread_title: Likewise; one line of at most 100 characters.
+        thread_title: One line of at most 100 characters; None if it is missing or "none".
         whole: All notes are there: the answer was not cut off before their end.
     """
 

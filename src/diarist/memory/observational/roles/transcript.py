@@ -181,12 +181,13 @@ def _entries(
                 text = part.result_text.strip()
                 if size is None or size > tool_result_tokens:
                     text = cut_text(text, tool_result_tokens, counter)
-                if message.role == "tool":  # the call is in an earlier message
-                    named = call if part.args else ""
-                    blocks.append((f"{_OUTCOMES[part.state]} {name}", f"{named}: {text or '(empty)'}"))
+                outcome, text = f"{_OUTCOMES[part.state]} {name}", text or "(empty)"
+                if message.role == "tool" and part.args:  # the call is in an earlier message
+                    blocks.append((outcome, f"{call}: {text}"))
                 else:
-                    blocks.append((f"Tool call {name}", call))
-                    blocks.append((f"{_OUTCOMES[part.state]} {name}: ", text or "(empty)"))
+                    if message.role != "tool":
+                        blocks.append((f"Tool call {name}", call))
+                    blocks.append((f"{outcome}: ", text))
             case FilePart():
                 name = f" {part.name!r}" if part.name else ""
                 blocks.append((f"{who}: ", f"(attachment {files[id(part)]}:{name} {part.media_type})"))

@@ -286,12 +286,12 @@ def _write(notes: Sequence[_Note], zone: tzinfo, thread: str | None) -> Line:
 
 def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
     """Return the current task and the suggested response; None if nothing shows them, or if people are named. The
-    response is empty once the user was answered, unless with a question."""
+    response is empty if the user was answered without a question, or asks for nothing."""
     spoken = [message for message in messages if message.role in ("user", "assistant") and message.text.strip()]
     if not spoken or any(isinstance(message.metadata.get("name"), str) for message in messages):
         return None, None
-    users = [message.text for message in spoken if message.role == "user"]
-    said = [each for each in split_sentences("".join(users[-1:])) if sum(_weigh(each, "user")[2].values()) >= 0.5]
+    asked_last = next((message.text for message in reversed(spoken) if message.role == "user"), "")
+    said = [each for each in split_sentences(asked_last) if sum(_weigh(each, "user")[2].values()) >= 0.5]
     wish = shorten(" ".join([*filter(_QUESTION.search, said)][-2:] or said[-1:]), 300)
     task = f"The user's last request: {wish}" if wish else None
     if spoken[-1].role == "user":
