@@ -19,7 +19,7 @@ from typing import Any
 from _replay import Recorded, RecordedTools, turns_of
 
 from diarist import Agent, Memory, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
-from diarist.memory import read_conversation
+from diarist.integrations.conversations import read_conversation
 from diarist.models import ModelSettings, resolve
 from diarist.storage import Event, SQLiteStorage
 

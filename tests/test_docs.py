@@ -55,9 +55,10 @@ from diarist import (
 from diarist.agent.result import StoppedBy
 from diarist.chunks import Chunk, DataChunk, ModelFinish
 from diarist.cli.app import app
+from diarist.integrations import conversations, mastra
+from diarist.integrations.conversations import FORMATS
 from diarist.memory import MemoryHooks, RetrievalConfig, SemanticRecallConfig, WorkingMemoryConfig
 from diarist.memory.background import Background
-from diarist.memory.conversations import FORMATS
 from diarist.memory.observational import events as data_parts
 from diarist.memory.threads import Threads
 from diarist.processors import ProcessorArgs, base
@@ -314,7 +315,9 @@ def test_the_index_links_every_page() -> None:
 # --- completeness -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [diarist, memory, models, processors], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [diarist, memory, models, processors, conversations, mastra], ids=lambda module: module.__name__
+)
 def test_every_public_name_is_on_a_page(module: ModuleType) -> None:
     assert set(module.__all__) - code_words(*PAGES) == set()
 

@@ -13,7 +13,8 @@ import pytest
 
 from diarist import Agent, Memory, ModelSettings, Tool, tool
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory import MemoryHooks, MessageHistory, ObservationalMemory, WorkingMemory, read_conversation
+from diarist.integrations.conversations import read_conversation
+from diarist.memory import MemoryHooks, MessageHistory, ObservationalMemory, WorkingMemory
 from diarist.memory.queue import PostgresQueue
 from diarist.storage import InMemoryStorage, MongoDBStorage, PostgresStorage
 from diarist.testing import ScriptedModel

@@ -38,6 +38,8 @@ PUBLIC = {
     "diarist.agent": {"Agent", "AgentResult", "AgentStream", "CallOptions", "Rejected", "Tripwire"},
     "diarist.convert": {"to_anthropic", "to_openai", "to_ui"},
     "diarist.evals": {"Context", "History", "Question", "Session", "System"},
+    "diarist.integrations.conversations": {"Conversation", "read_conversation", "read_conversations"},
+    "diarist.integrations.mastra": {"mastra_lines"},
     "diarist.memory": {
         "DiaryUsage",
         "Memory",
@@ -58,9 +60,6 @@ PUBLIC = {
         "TurnView",
         "WorkingMemory",
         "WorkingMemoryConfig",
-        "mastra_lines",
-        "read_conversation",
-        "read_conversations",
     },
     "diarist.models": {
         "LibraryModel",

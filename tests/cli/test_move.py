@@ -15,13 +15,13 @@ from typer.testing import CliRunner, Result
 
 from diarist import Memory, Message
 from diarist.cli.app import app
-from diarist.memory.conversations import FORMATS
+from diarist.integrations.conversations import FORMATS
 from diarist.storage import SQLiteStorage
 from diarist.storage.postgres import PostgresStorage
 from diarist.vectors import SQLiteVectorStore
+from tests.conversations.test_mastra import Mastra
 from tests.loopback.libsql_server import LibSQLServer
 from tests.loopback.mongodb_server import MongoDBServer
-from tests.memory.test_mastra import Mastra
 
 
 def run(*arguments: str | Path, status: int = 0, given: bytes | None = None) -> Result:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.transfer.mastra_content import read_json, read_jsonb
+from diarist.integrations.mastra_content import read_json, read_jsonb
 from tests.memory.jsonb_writer import to_jsonb
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.text("x", min_size=200, max_size=300)

@@ -191,7 +191,7 @@ def observe(
     from diarist.cli.inputs import opened_input
     from diarist.cli.observation import Observing
     from diarist.cli.report import Reporter, diary_json, diary_text
-    from diarist.memory.conversations import read_conversation
+    from diarist.integrations.conversations import read_conversation
 
     with exit_status(), opened_input(file) as path:
         observing = Observing(

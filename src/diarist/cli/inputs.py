@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import Conversation, thread_id_of
-from diarist.memory.conversations.loading import BrokenLine
+from diarist.integrations.conversations import Conversation, thread_id_of
+from diarist.integrations.conversations.loading import BrokenLine
 
 _COPY = "standard input"
 

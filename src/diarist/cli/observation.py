@@ -14,7 +14,7 @@ from diarist.cli.objects import observer_at
 from diarist.counting import count_parts
 from diarist.evals.metering import Meter, MeteredModel, Tally
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.conversations import Conversation
+from diarist.integrations.conversations import Conversation
 from diarist.memory.memory import Memory
 from diarist.memory.observational.config import ObservationalMemoryConfig, ObservationConfig, ReflectionConfig
 from diarist.memory.observational.events import OBSERVATION_END

@@ -19,10 +19,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from diarist.cli.databases import files_of, storage_at
 from diarist.cli.inputs import opened_input, thread_of
 from diarist.exceptions import InputError, NotFoundError
-from diarist.memory.conversations import read_conversations
+from diarist.integrations.conversations import read_conversations
+from diarist.integrations.mastra import is_mastra, mastra_lines
 from diarist.memory.memory import Memory
 from diarist.memory.transfer.format import Moved
-from diarist.memory.transfer.mastra import is_mastra, mastra_lines
 from diarist.storage.codec import from_json
 
 _SHOW_EVERY = 500

@@ -15,8 +15,8 @@ from diarist.evals.datasets.beam import BEAM, flat
 from diarist.evals.datasets.locomo import LoCoMo
 from diarist.evals.items import History
 from diarist.exceptions import InputError
-from diarist.memory.conversations import read_conversations
-from diarist.memory.conversations.loading import elements_of, fields_of, load
+from diarist.integrations.conversations import read_conversations
+from diarist.integrations.conversations.loading import elements_of, fields_of, load
 from diarist.messages import Json, Message, TextPart, ToolPart
 
 LOCOMO_KINDS = {

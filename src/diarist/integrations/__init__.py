@@ -1,1 +1,1 @@
-"""Observational memory for the loops of other libraries: one module for each."""
+"""Other programs: observational memory for the loops of other libraries, and readers of their files."""

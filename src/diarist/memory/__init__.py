@@ -19,14 +19,12 @@ from diarist.memory.working.config import WorkingMemoryConfig
 
 if TYPE_CHECKING:
     from diarist.memory.context import MemoryContext
-    from diarist.memory.conversations import read_conversation, read_conversations
     from diarist.memory.history import MessageHistory
     from diarist.memory.memory import Memory
     from diarist.memory.observational.processor import ObservationalMemory
     from diarist.memory.standalone import SemanticRecall, WorkingMemory
     from diarist.memory.titles import TitleConfig
     from diarist.memory.transfer.format import Moved
-    from diarist.memory.transfer.mastra import mastra_lines
     from diarist.memory.turn import Turn, TurnView
 
 __all__ = [
@@ -49,9 +47,6 @@ __all__ = [
     "TurnView",
     "WorkingMemory",
     "WorkingMemoryConfig",
-    "mastra_lines",
-    "read_conversation",
-    "read_conversations",
 ]
 
 
@@ -66,9 +61,6 @@ _LAZY = {
     "Turn": "turn",
     "TurnView": "turn",
     "WorkingMemory": "standalone",
-    "mastra_lines": "transfer.mastra",
-    "read_conversation": "conversations",
-    "read_conversations": "conversations",
 }
 """Names that are loaded on first access, with their modules."""
 

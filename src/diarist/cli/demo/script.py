@@ -9,7 +9,7 @@ from datetime import datetime
 from importlib.resources import as_file, files
 
 from diarist.exceptions import ToolError
-from diarist.memory.conversations import read_conversation
+from diarist.integrations.conversations import read_conversation
 from diarist.messages import Json, Message, ToolPart
 from diarist.testing import Reply, ToolCall
 from diarist.tools import Tool

@@ -29,7 +29,7 @@ from diarist.evals.datasets.base import (
 from diarist.evals.datasets.porter import stem
 from diarist.evals.items import History, Question, Session
 from diarist.exceptions import ModelResponseError
-from diarist.memory.conversations import read_conversations
+from diarist.integrations.conversations import read_conversations
 from diarist.messages import Json, Message
 
 TYPES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}

@@ -17,11 +17,11 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.content import FILES, ContentReader
+from diarist.integrations.conversations.langchain import CALL_BLOCKS
+from diarist.integrations.conversations.loading import as_list, fields_of
 from diarist.integrations.history import History
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.content import FILES, ContentReader
-from diarist.memory.conversations.langchain import CALL_BLOCKS
-from diarist.memory.conversations.loading import as_list, fields_of
 from diarist.messages import (
     FilePart,
     Json,

@@ -11,11 +11,11 @@ from typing import Any, cast
 from agents import TResponseInputItem
 
 from diarist.data_urls import url_of
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.content import FILES, ContentReader
+from diarist.integrations.conversations.loading import as_list
+from diarist.integrations.conversations.responses import ANSWERED, read_call, read_reasoning
 from diarist.integrations.history import Entry, History
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.content import FILES, ContentReader
-from diarist.memory.conversations.loading import as_list
-from diarist.memory.conversations.responses import ANSWERED, read_call, read_reasoning
 from diarist.memory.turn import TurnView, has_open_calls
 from diarist.messages import (
     FilePart,

@@ -12,7 +12,7 @@ from datetime import datetime, tzinfo
 import orjson
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.loading import BrokenLine, as_object, parse
+from diarist.integrations.conversations.loading import BrokenLine, as_object, parse
 from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, parse_time
 
 _ROLES: dict[str, Role] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from diarist.data_urls import decode_base64
-from diarist.memory.conversations.loading import elements_of, fields_of, parse
+from diarist.integrations.conversations.loading import elements_of, fields_of, parse
 from diarist.messages import DataPart, FilePart, Json, Part, ReasoningPart, SourcePart, TextPart, ToolPart, ToolState
 
 

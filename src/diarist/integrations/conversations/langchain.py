@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, content_key
-from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import (
+from diarist.integrations.conversations.building import Builder, content_key
+from diarist.integrations.conversations.content import ContentReader
+from diarist.integrations.conversations.loading import (
     JsonFile,
     JsonItem,
     as_list,
@@ -22,7 +22,7 @@ from diarist.memory.conversations.loading import (
     fields_of,
     numbered,
 )
-from diarist.memory.conversations.openai import add_message
+from diarist.integrations.conversations.openai import add_message
 from diarist.messages import Json
 
 _KINDS = ("human", "ai", "system", "tool", "function", "chat")

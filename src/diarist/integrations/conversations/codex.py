@@ -13,9 +13,9 @@ import re
 from contextlib import suppress
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of, parse
-from diarist.memory.conversations.responses import ItemReader, is_item
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_object, fields_of, parse
+from diarist.integrations.conversations.responses import ItemReader, is_item
 from diarist.messages import Json, Part, TextPart
 
 # Text that Codex sends in the user's role: its own context, and tags around images (``core/src/event_mapping.rs``).

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 
 from diarist.data_urls import audio_type, decode_base64, read_data_url
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import as_list, as_object, elements_of, fields_of
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.loading import as_list, as_object, elements_of, fields_of
 from diarist.messages import FilePart, Json, Part, ReasoningPart, TextPart, ToolState
 
 IMAGES = ("image", "image_url", "input_image")

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.loading import elements_of, fields_of
+from diarist.integrations.conversations.loading import elements_of, fields_of
+from diarist.integrations.mastra_content import read_content, read_json
 from diarist.memory.observational.log.coverage import as_digest, hash_row, join_sources
 from diarist.memory.observational.log.transitions import cycle_id
 from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
-from diarist.memory.transfer.mastra_content import read_content, read_json
 from diarist.messages import Json, Message, Part, Role, ToolPart, as_text, parse_time, too_deep
 from diarist.storage.records import Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
+
+__all__ = ["mastra_lines"]
 
 _MAGIC = b"SQLite format 3\0"
 _READ = {"mastra_threads", "mastra_messages", "mastra_resources", "mastra_observational_memory"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, fields_of
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.content import ContentReader, has_results
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_object, fields_of
 from diarist.messages import Json, Part, TextPart
 
 _ANSI = re.compile(

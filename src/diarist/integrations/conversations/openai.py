@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, content_key, read_role
-from diarist.memory.conversations.content import ContentReader, has_results
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, fields_of, numbered
+from diarist.integrations.conversations.building import Builder, content_key, read_role
+from diarist.integrations.conversations.content import ContentReader, has_results
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_list, as_object, fields_of, numbered
 from diarist.messages import Json, Part, ReasoningPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}

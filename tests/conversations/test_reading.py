@@ -1,4 +1,7 @@
-"""Conversations come out of files whole, dated as the file says, or with an error that helps."""
+"""Conversations come out of files whole, dated as the file says, or with an error that helps.
+
+These tests are not in ``tests/integrations``, whose tests run beside frameworks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import FORMATS, Conversation, read_conversation, read_conversations
+from diarist.integrations.conversations import FORMATS, Conversation, read_conversation, read_conversations
 from diarist.messages import FilePart, ReasoningPart, TextPart
 from tests.properties import examples
 
@@ -547,7 +550,7 @@ def test_any_json_is_read_or_refused(read: Any, values: list[Any], format: str |
 
 def test_reading_needs_no_heavy_library():
     code = (
-        "import sys, diarist.memory.conversations\n"
+        "import sys, diarist.integrations.conversations\n"
         "heavy = {'asyncpg', 'pydantic_ai', 'openai', 'tiktoken', 'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from diarist.data_urls import decode_base64
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import (
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.loading import (
     JsonFile,
     JsonItem,
     as_list,

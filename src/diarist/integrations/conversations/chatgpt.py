@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, path_to, read_role
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, as_object, elements_of, fields_of
+from diarist.integrations.conversations.building import Builder, path_to, read_role
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_list, as_object, elements_of, fields_of
 from diarist.messages import Json, Part, ReasoningPart, TextPart
 
 # References to sources of a search, between characters of Unicode's private use area.

@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_object, elements_of, fields_of
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_object, elements_of, fields_of
 from diarist.messages import Json, Role, TextPart
 
 _SESSION = re.compile(r"session_(\d+)")

@@ -7,9 +7,9 @@ responses, each with parts that have a ``part_kind``.
 from __future__ import annotations
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, content_key
-from diarist.memory.conversations.content import FILES, ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
+from diarist.integrations.conversations.building import Builder, content_key
+from diarist.integrations.conversations.content import FILES, ContentReader
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of
 from diarist.messages import Json, TextPart, ToolState
 
 _OUTCOMES: dict[str, ToolState] = {"failed": "error", "retried": "error", "denied": "denied", "interrupted": "error"}

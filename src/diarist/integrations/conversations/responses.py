@@ -11,9 +11,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, content_key, read_role
-from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import (
+from diarist.integrations.conversations.building import Builder, content_key, read_role
+from diarist.integrations.conversations.content import ContentReader
+from diarist.integrations.conversations.loading import (
     JsonFile,
     JsonItem,
     as_list,

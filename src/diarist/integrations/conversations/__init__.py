@@ -31,7 +31,7 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import (
+from diarist.integrations.conversations import (
     chatgpt,
     claude_ai,
     claude_code,
@@ -43,11 +43,11 @@ from diarist.memory.conversations import (
     pydantic_ai,
     responses,
 )
-from diarist.memory.conversations.building import Builder
-from diarist.memory.conversations.loading import JsonFile, JsonItem, fields_of, load
+from diarist.integrations.conversations.building import Builder
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, fields_of, load
 from diarist.messages import Message
 
-__all__ = ["FORMATS", "Conversation", "read_conversation", "read_conversations", "thread_id_of"]
+__all__ = ["Conversation", "read_conversation", "read_conversations"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from diarist import Agent, Memory
 from diarist.exceptions import InputError
-from diarist.memory import WorkingMemoryConfig, mastra_lines
+from diarist.integrations.mastra import mastra_lines
+from diarist.memory import WorkingMemoryConfig
 from diarist.messages import FilePart, ReasoningPart, SourcePart, TextPart, ToolPart
 from diarist.storage import InMemoryStorage
 from tests.memory.diary_kit import keeping_diary

@@ -9,9 +9,9 @@ attached files. Its ``parent_message_uuid`` makes a tree, if the user edited a m
 from __future__ import annotations
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations.building import Builder, path_to, read_role
-from diarist.memory.conversations.content import ContentReader
-from diarist.memory.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of, numbered
+from diarist.integrations.conversations.building import Builder, path_to, read_role
+from diarist.integrations.conversations.content import ContentReader
+from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_list, elements_of, fields_of, numbered
 from diarist.messages import Json, Part, TextPart
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diarist.exceptions import InputError
-from diarist.memory.conversations import Conversation, read_conversation, read_conversations, thread_id_of
+from diarist.integrations.conversations import Conversation, read_conversation, read_conversations, thread_id_of
 from diarist.messages import FilePart, ReasoningPart, TextPart, ToolPart
 
 
