@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from diarist import Agent, Memory, Tool
 from diarist.models.base import ModelRequest
 from diarist.storage import InMemoryStorage, SQLiteStorage
-from diarist.testing import ScriptedModel, ToolCall
+from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.properties import examples
 from tests.scenarios.kit import observational
 
@@ -27,6 +27,9 @@ CONVERSATIONS = int(os.environ.get("DIARIST_CONVERSATIONS", "2000"))
 
 Act = Literal["continue", "cut", "alone", "regenerate", "edit", "fail"]
 Ids = Literal["none", "questions", "all"]
+Keeps = Literal["nothing", "call", "text", "one text"]
+
+BEFORE_THE_CALL = "Let me look. "
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class Call:
         tab: Which of two tabs of a browser makes it; each shows its own history.
         text: The new question, if there is one.
         place: For an edit the question, and for a cut the number of exchanges to keep: counted from the end.
-        uses_tool: The model calls a tool before it answers.
-        keeps: How the tab keeps such steps: not at all, or with its own ids of the calls.
+        uses_tool: The model calls a tool before it answers, and says something before the call.
+        keeps: How the tab keeps such a step: not at all, with its own id of the call, as its text alone, or as one text
+            with the answer, as ``stream.text()`` gives it.
     """
 
     act: Act
@@ -46,7 +50,7 @@ class Call:
     text: str
     place: int
     uses_tool: bool
-    keeps: bool
+    keeps: Keeps
 
 
 call = st.builds(
@@ -56,7 +60,7 @@ call = st.builds(
     text=st.sampled_from(["yes", "no", "go on"]),
     place=st.integers(1, 4),
     uses_tool=st.booleans(),
-    keeps=st.booleans(),
+    keeps=st.sampled_from(["nothing", "call", "text", "one text"]),
 )
 calls = st.lists(call, min_size=2, max_size=10)
 kept_ids: st.SearchStrategy[Ids] = st.sampled_from(["none", "questions", "all"])
@@ -64,18 +68,20 @@ kept_ids: st.SearchStrategy[Ids] = st.sampled_from(["none", "questions", "all"])
 
 @dataclass
 class Exchange:
-    """A question and its answer, as a client shows them; ``steps`` are the ones with tools that it kept."""
+    """A question and its answer, as a client shows them; ``steps`` are the ones with tools that it kept, and ``lead``
+    is text of such a step in front of the answer."""
 
     question: str
     answer: str
     ids: tuple[str, str]
+    lead: str = ""
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     gone: set[str] = field(default_factory=set[str])  # of these two, what was forgotten
 
     @property
     def sent(self) -> list[dict[str, Any]]:
         ids = self.ids
-        return [said("user", self.question, ids[0]), *self.steps, said("assistant", self.answer, ids[1])]
+        return [said("user", self.question, ids[0]), *self.steps, said("assistant", self.lead + self.answer, ids[1])]
 
     @property
     def stored(self) -> list[str]:
@@ -103,7 +109,8 @@ class Conversation:
         if self.fails:
             return RuntimeError("down")
         if self.uses_tool and request.prompt.messages[-1].role != "tool":
-            return ToolCall("look", {}, id="c")  # the same id in each turn
+            call = ToolCall("look", {}, id="c")  # the same id in each turn
+            return Reply(text=BEFORE_THE_CALL, tool_calls=[call])
         return f"answer-{next(self.numbers)}"
 
     async def call(self, call: Call) -> None:
@@ -134,9 +141,18 @@ class Conversation:
         except RuntimeError:  # a retry: the same messages once more
             self.fails = False
             result = await self.agent.generate([] if is_text else given, thread="t")
-        steps = remade(next(self.numbers)) if call.uses_tool and call.keeps else []
         ids = question_id, f"a{next(self.numbers)}" if self.ids == "all" else ""
-        self.active = self.tabs[call.tab] = [*shown, Exchange(question, result.text, ids, steps)]
+        made = Exchange(question, result.text, ids)
+        match call.keeps if call.uses_tool else "nothing":
+            case "call":
+                made.steps = remade(next(self.numbers))
+            case "text":
+                made.steps = [said("assistant", BEFORE_THE_CALL)]
+            case "one text":
+                made.lead = BEFORE_THE_CALL
+            case _:
+                pass
+        self.active = self.tabs[call.tab] = [*shown, made]
 
     @property
     def expected(self) -> list[str]:
@@ -158,7 +174,7 @@ def remade(number: int) -> list[dict[str, Any]]:
     function = {"name": "look", "arguments": "{}"}
     call = {"id": f"made-up-{number}", "type": "function", "function": function}
     return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": BEFORE_THE_CALL, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": call["id"], "content": "seen"},
     ]
 

@@ -120,6 +120,27 @@ def test_results_stay_with_their_calls_when_one_of_them_is_forgotten() -> None:
     assert divergence(given, [given[0], Forgotten(2, asked.id, "assistant"), first, second]) == Divergence(4, 0, 1)
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ["Found."],
+        ["Let me look. ", "Not yet. ", "Found."],
+        ["Let me look. Not yet. Found."],
+        ["Let me look.\n\nNot yet.\n\nFound."],
+    ],
+    ids=["answer", "each", "joined", "joined as paragraphs"],
+)
+def test_a_client_may_have_only_the_texts_of_a_turn_with_tools(shown: list[str]) -> None:
+    def step(text: str) -> Message:
+        return replace(Message.assistant(text), parts=[TextPart(text=text), *_message("*").parts])
+
+    branch = [*said("AaB"), step("Let me look. "), step("Not yet. "), Message.assistant("Found.")]
+    history = [*said("AaB"), *map(Message.assistant, shown)]
+    assert divergence([*history, *said("C")], branch) == Divergence(6, 1, 1 + len(shown))
+    assert divergence([*history, *said("C")], [*branch, *said("Cc")]) == Divergence(7, 0, 1 + len(shown))  # regenerate
+    assert divergence([*said("Aa"), *said("X")], branch) == Divergence(2, 1, 1)  # edit
+
+
 def test_a_changed_or_stopped_message_may_be_any_of_its_role() -> None:
     branch = said("AaBb")
     assert divergence(said("AaXbC"), branch, changed={branch[2].id}).new == 1

@@ -2,7 +2,8 @@
 
 Clients that send their history with each call often keep no ids, so messages are compared by id or by content, in
 order. A client may lack the beginning of the thread, steps with tool calls, stopped answers, and questions that got no
-answer; it keeps every answer that it received.
+answer; it keeps every answer that it received. It may have only the texts of a turn with tool calls: each as a message
+of its own, or all in one.
 """
 
 from __future__ import annotations
@@ -236,11 +237,14 @@ class _History:
         self._by_id = defaultdict[str, int](int)
         self._by_content = defaultdict[Hashable, int](int)
         self._by_role = defaultdict[str, int](int)
+        self._by_words = defaultdict[str, int](int)  # of the assistant's messages without calls
         for place, message in enumerate(messages):
             bit = 1 << place
             self._by_id[message.id] |= bit
             if message.id not in by_id:
                 self._by_role[message.role] |= bit
+                if message.role == "assistant" and not message.tool_parts:
+                    self._by_words[_squeezed(message)] |= bit
                 for key in _keys(message):
                     self._by_content[key] |= bit
 
@@ -258,12 +262,18 @@ class _History:
         open = begin  # possible numbers of known messages, after which any message may follow
         unanswered = 0  # possible ones without the newest question, which got no answer: no answer may follow
         count, last, newest, is_answered = first, -1, -1, False
+        said = ""  # by the assistant since the last question
         for index, place in enumerate(places):
             if not from_start:
                 open |= begin
             is_gap = isinstance(place, Forgotten)
             is_answer = not isinstance(place, Forgotten) and not may_lack(place)
             here = self._alike(place, is_loose=place.id in loose)
+            if place.role == "user":
+                said = ""
+            elif isinstance(place, Message) and (words := _squeezed(place)):
+                said += words
+                here |= self._by_words.get(words, 0) | self._by_words.get(said, 0)
             if place.role == "user":
                 ends = open | unanswered
                 found = (ends & here) << 1
@@ -331,6 +341,10 @@ def _content_of(message: Message) -> Hashable:
         if isinstance(part, FilePart)
     )
     return message.role, message.text.strip().replace("\r\n", "\n"), files
+
+
+def _squeezed(message: Message) -> str:
+    return "".join(message.text.split())
 
 
 def _keys(message: Message) -> Iterator[Hashable]:
