@@ -173,11 +173,41 @@ async def test_a_loop_may_keep_the_whole_history_or_the_newest_message(memory: M
     assert await texts(memory) == ["How is Rome?", "Sunny.", "And Oslo?", "And Bern?"]
 
 
-async def test_messages_that_the_loop_inserts_before_known_ones_are_ignored(memory: Memory) -> None:
+async def test_messages_that_the_loop_inserts_before_known_ones_are_sent_and_not_stored(memory: Memory) -> None:
     async with memory.turn(thread="t") as turn:
-        await turn.prompt(ASKED)
-        await turn.prompt([*user("Summary: nothing yet."), *ASKED, *LOOKED, *SEEN])
-    assert await texts(memory) == ["How is Rome?", ""]
+        await turn.commit([*ASKED, *SAID])
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(user("And Oslo?"))
+        briefing = [*user("The customer is Ada."), *user("She is in a hurry.")]
+        given = [*briefing, *user("And Oslo?"), *LOOKED, *SEEN]
+        view = await turn.prompt(given)
+        shown = [message.text.partition("\n\n")[2] or message.text for message in view.messages]
+        assert shown[:5] == ["How is Rome?", "Sunny.", "The customer is Ada.", "She is in a hurry.", "And Oslo?"]
+        assert view.arrange(given, make=lambda message: [message], note=lambda message, _: message)[2:] == given
+    assert await texts(memory) == ["How is Rome?", "Sunny.", "And Oslo?", ""]
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+async def test_a_reminder_at_the_end_of_each_request_hides_nothing(memory: Memory, with_ids: bool) -> None:
+    history: list[dict[str, Any]] = user("How is Rome?")
+    async with memory.turn(thread="t") as turn:
+        for step in range(4):
+            reminder = {**user("Be brief.")[0], **({"id": f"reminder-{step}"} if with_ids else {})}
+            view = await turn.prompt([*history, reminder])
+            assert [message.role for message in view.messages] == ["user", "user", *["assistant", "tool"] * step]
+            call = {"id": f"c{step}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+            history.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            history.append({"role": "tool", "tool_call_id": f"c{step}", "content": f"seen {step}"})
+        await turn.commit([*history, *SAID])
+    assert await texts(memory) == ["How is Rome?", "Be brief.", "", "", "", "", "Sunny."]
+
+
+async def test_a_user_who_speaks_between_the_steps_is_heard_before_a_reminder(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt([*ASKED, *user("Be brief.")])
+        view = await turn.prompt([*ASKED, *LOOKED, *SEEN, *user("In Celsius!"), *user("Be brief.")])
+        assert view.messages[-1].text.endswith("In Celsius!")
+    assert await texts(memory) == ["How is Rome?", "Be brief.", "", "In Celsius!"]
 
 
 async def test_two_equal_questions_in_a_row_stay_two(memory: Memory) -> None:

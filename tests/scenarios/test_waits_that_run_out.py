@@ -164,6 +164,8 @@ async def test_a_turn_that_used_up_its_wait_does_not_start_to_observe() -> None:
     failed = played.data("observation-failed")  # on a slow machine, the background has begun before the wait is over
     assert all("goes on in the background" in one["error"] for one in failed)
     await memory.settled()
+    await play(agent, "and on", thread="t")  # on a slow machine, the background had no lease either
+    await memory.settled()
     log = await log_of(storage)
     assert log.observer_failures.count == 0
     assert log.entries, "the background has the time"

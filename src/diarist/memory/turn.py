@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -136,11 +136,19 @@ class _Events(Writer):
 
 @dataclass(frozen=True, slots=True)
 class _LoopHistory:
-    """The loop's history at one call: an id per given message, system texts, and the others with results inside."""
+    """The loop's history at one call.
+
+    Attributes:
+        ids: An id per given message; empty for system messages.
+        system: The system texts.
+        messages: The other messages, with the tools' results inside their calls.
+        inserted: Those that the loop inserted before known ones, by the id of the next known one.
+    """
 
     ids: list[str]
     system: list[str]
     messages: list[Message]
+    inserted: dict[str, list[Message]]
 
 
 class Turn:
@@ -237,7 +245,8 @@ class Turn:
         Args:
             messages: The loop's own history so far: the user's new message, perhaps earlier ones before it, and the
                 model's answers and the tools' results of this turn. Messages of the thread may be missing, and may be
-                given again. A message that the loop later inserts before known ones is ignored.
+                given again. A message that the loop later inserts before known ones is sent, but not stored. A user
+                message that moves, such as a reminder at the end of each request, keeps its first place.
 
         Raises:
             InputError: A message cannot be read, the thread belongs to another resource, or the turn has ended.
@@ -251,7 +260,7 @@ class Turn:
             return self._view(history, None)
         self.degraded = self.report.warning = ""
         try:
-            is_prepared = await self._attempt(self._prepare(history.system))
+            is_prepared = await self._attempt(self._prepare(history))
             self._failed = not is_prepared and not self._opened
         except BaseException:
             if not self._opened:  # the caller may correct the messages
@@ -326,39 +335,51 @@ class Turn:
         given = to_messages(messages)
         self._last_input = messages
         folded, folded_places = fold_results([message for message in given if message.role != "system"])
-        last_known = self._recognize(folded)
+        new, inserted = self._recognize(folded)
         is_first_call = not self._known
         latest = {message.id: message for message in folded}
-        self._known = [latest.get(message.id, message) for message in self._known] + folded[last_known + 1 :]
+        self._known = [latest.get(message.id, message) for message in self._known] + new
         if is_first_call:
             self._asked = {message.id for message in folded}
         at_place = iter(folded_places)
         ids = ["" if message.role == "system" else folded[next(at_place)].id for message in given]
-        return _LoopHistory(ids, [m.text for m in given if m.role == "system" and m.text], folded)
+        return _LoopHistory(ids, [m.text for m in given if m.role == "system" and m.text], folded, inserted)
 
-    def _recognize(self, folded: Sequence[Message]) -> int:
-        """Give the messages that the loop gave before their known ids. Return the index of the last of them, behind
-        which the new ones are; -1 if there is none.
+    def _recognize(self, folded: Sequence[Message]) -> tuple[list[Message], dict[str, list[Message]]]:
+        """Give the messages that the loop gave before their known ids. Return the new messages, and as in
+        ``_LoopHistory`` those that the loop inserted.
 
-        A loop may keep no ids, so a message is also known by its content. Such messages are looked for in order.
+        A loop may keep no ids, so a message is also known by its content. Such messages are looked for in order; a
+        user message may also have moved. Answers and results behind a known message are new.
         """
         place_of_id = {message.id: place for place, message in enumerate(self._known)}
-        places_of: dict[object, deque[int]] = defaultdict(deque)  # indexes in _known, by content
+        places_of: dict[object, list[int]] = defaultdict(list)  # indexes in _known, by content
         for place, message in enumerate(self._known):
             places_of[_key(message)].append(place)
-        next_place, last_known = 0, -1
-        for index, message in enumerate(folded):
-            if message.id in place_of_id:
-                next_place, last_known = max(next_place, place_of_id[message.id] + 1), index
-                continue
-            places = places_of[_key(message)]
-            while places and places[0] < next_place:
-                places.popleft()
-            if places:
-                place = places.popleft()
+        taken = {place_of_id[message.id] for message in folded if message.id in place_of_id}
+        next_place, has_answer = 0, False
+        new: list[Message] = []
+        waiting: list[Message] = []  # inserted, if a known message follows
+        inserted: dict[str, list[Message]] = {}
+        for message in folded:
+            place = place_of_id.get(message.id)
+            if place is None:
+                free = [place for place in places_of[_key(message)] if place not in taken]
+                in_order = [place for place in free if place >= next_place]
+                place = next(iter(in_order or (free if message.role == "user" else ())), None)
+            if place is not None:
                 message.id = self._known[place].id
-                next_place, last_known = place + 1, index
-        return last_known
+                taken.add(place)
+                next_place = max(next_place, place + 1)
+                if waiting:
+                    inserted[message.id], waiting = waiting, []
+            elif next_place and (has_answer or message.role != "user"):
+                has_answer = True
+                new += [*waiting, message]
+                waiting = []
+            else:
+                waiting.append(message)
+        return new + waiting, inserted
 
     async def _store(self) -> None:
         """Add the messages that are new, or have new results, to the run; the first ones begin it."""
@@ -384,27 +405,40 @@ class Turn:
                 )
             self._step += 1
 
-    async def _prepare(self, system: Sequence[str]) -> None:
+    async def _prepare(self, history: _LoopHistory) -> None:
         """Run memory's processors for the next model call, and build its request."""
         await self._store()
         messages, pipeline, model = self._context.messages, self._pipeline, self._model
         pipeline.state.step_number = self._step
         if self._before is not None:  # the same call again
             messages.restore(self._before)
-        messages.replace_system([SystemMessage(text) for text in system])
+        messages.replace_system([SystemMessage(text) for text in history.system])
         self._before = messages.snapshot()
         setup = StepSetup(model=model, tools={}, model_settings=ModelSettings(), provider_options={})
         await pipeline.ask(OnInputStep(messages=messages, setup=setup, steps=[]))
         request = ModelRequest(
-            prompt=build_prompt(messages.system, messages.messages, cache_breakpoints=True, reuse=True),
+            prompt=build_prompt(messages.system, self._window(history), cache_breakpoints=True, reuse=True),
             tools=[tool.definition for tool in setup.tools.values()],
         )
         await pipeline.ask(OnRequest(messages=messages, request=request, model=model))
         self._request, self._tools = request, setup.tools
 
+    def _window(self, history: _LoopHistory) -> list[Message]:
+        """Return the run's messages for the prompt, with those that the loop inserted."""
+        window = self._context.messages.messages
+        if not history.inserted:
+            return window
+        stored = _stored_ids(history.messages, window)
+        inserted = {stored.get(next_id, next_id): messages for next_id, messages in history.inserted.items()}
+        places = {message.id: place for place, message in enumerate(window)}
+        for next_id, messages in reversed(inserted.items()):
+            place = places.get(next_id, 0)  # memory's notes may cover that message
+            window[place:place] = messages
+        return window
+
     def _view(self, history: _LoopHistory, prompt: Prompt | None) -> TurnView:
         """Return the view of a request; None: memory failed, so the given messages are sent alone."""
-        window, tools = self._context.messages.messages, list(self._tools.values())
+        window, tools = self._window(history), list(self._tools.values())
         if "tool" in [message.role for message in window]:
             window = join_results(window)
         if prompt is None:
