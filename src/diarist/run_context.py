@@ -193,6 +193,7 @@ class RunContext(Generic[D]):
             remembered messages with other runs, and memory does not look for changes between two steps.
         on_divergence: What to do if the input leaves the active branch of the thread.
         waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
+        begins_at: Time of the event loop until which the run waits to begin, or when it stopped waiting.
         waits_until: Time of the event loop until which memory may wait for the Observer or the Reflector, or when it
             last began or ended such a wait; 0 if there was none.
         made: Ids of input messages that this call created from a text: no thread has them yet.
@@ -215,6 +216,7 @@ class RunContext(Generic[D]):
     edits_in_place: bool = True
     on_divergence: Literal["branch", "append", "error"] = "branch"
     waits_for: str = ""
+    begins_at: float = 0
     waits_until: float = 0
     made: frozenset[str] = frozenset()
     report: MemoryReport = field(default_factory=MemoryReport)

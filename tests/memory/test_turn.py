@@ -432,6 +432,54 @@ async def test_a_failure_after_the_run_began_leaves_the_thread_free(how: str, mo
     assert await texts(memory) == ["How is Rome?", "Sunny."]
 
 
+@pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("step", ["begin_run", "existing_ids", "list_messages", "log_and_messages"])
+async def test_a_turn_on_a_slow_database_is_stored_once(
+    step: str, with_ids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, answers = InMemoryStorage(), asyncio.Event()
+    memory = observational(storage)
+    call = getattr(storage, step)
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        await answers.wait()
+        return await call(*args, **options)
+
+    given: list[dict[str, Any]] = []
+    for number in range(3):
+        given += [{**user(f"question {number}")[0], **({"id": f"q{number}"} if with_ids else {})}]
+        if number == 2:
+            monkeypatch.setattr(storage, step, slow)
+            monkeypatch.setattr("diarist.concurrency.CLEANUP_GRACE", 0.05)
+            monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+        async with memory.turn(thread="t") as turn:
+            await turn.prompt(given)
+            given += [
+                {"role": "assistant", "content": f"answer {number}", **({"id": f"a{number}"} if with_ids else {})}
+            ]
+    assert turn.degraded == "memory did not answer within 0.05 s; it stores the turn in the background"
+    with pytest.raises(InputError, match="has ended"):
+        await turn.prompt(given)
+    answers.set()
+    await memory.settled()
+    assert await texts(memory) == [message["content"] for message in given]
+
+
+async def test_a_turn_whose_storage_fails_as_it_begins_stores_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Broken(fails_at="existing_ids")
+    memory = Memory(storage=storage)
+    given = [*ASKED, *SAID]
+    await memory.messages.save(given, thread="t")
+    given = [{"id": "q2", **said} for said in user("And Oslo?")]
+    async with memory.turn(thread="t") as turn:
+        storage.how = "away"
+        await turn.prompt([*ASKED, *SAID, *given])
+    assert turn.degraded
+    storage.how = ""
+    await memory.settled()
+    assert await texts(memory) == ["How is Rome?", "Sunny."]
+
+
 async def test_messages_may_be_corrected_after_a_mistake() -> None:
     memory = Memory(storage=InMemoryStorage(), thread_wait=5)
     await memory.messages.save([{"role": "user", "content": "Forget me", "id": "m1"}], thread="t")
@@ -456,16 +504,15 @@ async def test_a_turn_that_is_never_ended_frees_its_thread(monkeypatch: pytest.M
     assert await texts(memory) == ["How is Rome?", "Next"]
 
 
-async def test_turns_of_one_thread_that_overlap_are_both_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turns_of_one_thread_that_overlap_are_both_stored() -> None:
     memory = observational(InMemoryStorage())
     second = memory.turn(thread="t")
     async with memory.turn(thread="t") as first:
         await first.prompt(ASKED)
-        monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.3)
         assert first.run_id in (await second.prompt(user("Me too"))).degraded
         ending = asyncio.create_task(second.commit([*user("Me too"), *SAID]))
         for _ in range(3):  # longer than a storage may be silent
-            await asyncio.wait([ending], timeout=0.05)
+            await asyncio.wait([ending], timeout=0.4)
     await ending
     assert await texts(memory) == ["How is Rome?", "Me too", "Sunny."]
     assert not second.degraded

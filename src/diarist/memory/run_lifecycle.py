@@ -39,7 +39,7 @@ async def open_run(
     *,
     wait: float,
     guarded: bool = False,
-    on_wait: Callable[[str], object] | None = None,
+    on_wait: Callable[[str, float], object] = lambda reason, seconds: None,
 ) -> Run:
     """Begin a run once no other run of the thread is live. A cancelled call leaves no run.
 
@@ -48,7 +48,8 @@ async def open_run(
     Args:
         wait: Seconds to wait for another run to end.
         guarded: As for ``Storage.begin_run``.
-        on_wait: Called with the reason before each wait.
+        on_wait: Called before each wait, with its reason and its seconds at most; with an empty reason and 0 once the
+            database is asked.
 
     Raises:
         ThreadBusyError: Another run of the thread did not end in time.
@@ -58,13 +59,14 @@ async def open_run(
     """
     deadline = time.monotonic() + wait
     queue = _queues.setdefault((asyncio.get_running_loop(), id(storage), thread.id), asyncio.Lock())
-    if queue.locked() and on_wait is not None:
-        on_wait(f"another call waits for thread {thread.id!r}")
+    if queue.locked():
+        on_wait(f"another call waits for thread {thread.id!r}", wait)
     is_first, pause = False, _FIRST_WAIT
     try:
         with suppress(TimeoutError):  # then ask the database once, since the run may have ended
             async with asyncio.timeout(wait):
                 is_first = await queue.acquire()
+        on_wait("", 0)
         while True:
             try:
                 return await acquire_or_release(
@@ -74,9 +76,9 @@ async def open_run(
                 left, reason = deadline - time.monotonic(), str(error)
                 if left <= 0:
                     raise _too_busy(error, wait) from error
-            if on_wait is not None:
-                on_wait(reason)
-            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+            seconds = min(left, pause * random.uniform(0.5, 1.5))
+            on_wait(reason, seconds)
+            await asyncio.sleep(seconds)
             pause = min(pause * 2, _LONGEST_WAIT)
     except InputError:
         found = await storage.get_thread(thread.id)

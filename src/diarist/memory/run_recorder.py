@@ -6,6 +6,7 @@ the storage, and ``branches`` decides which input messages are new.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -87,6 +88,7 @@ class RunRecorder:
         self._repeated: list[Message] = []  # the questions to ask again, if the input had nothing new
         self._heartbeat: Heartbeat
         self._run: Run
+        self._has_input = False  # ``begin`` has removed what the thread has from the run's messages
 
     async def begin(self, context: RunContext[object]) -> None:
         """Open the run. Input messages that the thread already has are removed from the run's messages: memory shows
@@ -111,19 +113,25 @@ class RunRecorder:
             if found is not None:
                 check_owner(found, thread.resource_id)
         else:
+
+            def note_wait(reason: str, seconds: float) -> None:
+                context.waits_for = reason
+                context.begins_at = asyncio.get_running_loop().time() + seconds
+
             self._run = await open_run(
                 self._storage,
                 context.run_id,
                 thread,
                 wait=self._thread_wait,
                 guarded=context.guarded,
-                on_wait=partial(setattr, context, "waits_for"),
+                on_wait=note_wait,
             )
             context.waits_for = ""
             context.on_end(partial(self._end, context))
             context.store_approval = self._approve
             self._heartbeat = Heartbeat(self._storage, self._run, context)
         await self._add_input(context, thread.id)
+        self._has_input = True
 
     async def _add_input(self, context: RunContext[object], thread_id: str) -> None:
         """Keep those input messages in the run that the thread does not have yet, and remove the others.
@@ -272,8 +280,8 @@ class RunRecorder:
     async def _end(self, context: RunContext[object], outcome: Outcome) -> None:
         """End the run. If some messages cannot be stored, keep the stored ones and raise the error."""
         await self._heartbeat.end()
-        if outcome == "discarded":
-            await end_run(self._storage, self._run, outcome)
+        if outcome == "discarded" or not self._has_input:
+            await end_run(self._storage, self._run, "discarded")
             return
         answer: list[Message] = []
         try:

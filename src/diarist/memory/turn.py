@@ -274,6 +274,9 @@ class Turn:
     async def commit(self, messages: MessageInput | None = None) -> None:
         """Store the turn's new messages and end it. Leaving the block does the same.
 
+        If memory failed before and still does not answer, it stores the turn in the background, and ``degraded`` says
+        so.
+
         Args:
             messages: The loop's history with the final answer. Default: the list that ``prompt`` was given last, with
                 everything that was added to it since.
@@ -287,8 +290,9 @@ class Turn:
         if given is not None:
             self._read(given)
             self.degraded = ""
-            await self._attempt(self._store(), bounded=self._failed, for_thread=True)
-        await self._end("committed")
+            await self._attempt(self._store(), bounded=self._failed, at_end=True)
+        if not self._ended:
+            await self._end("committed")
 
     async def discard(self) -> None:
         """End the turn without keeping any of its messages, such as after a guardrail blocked it."""
@@ -499,13 +503,18 @@ class Turn:
         if self._ended:
             raise InputError("this turn has ended; open another with memory.turn(...)")
 
-    async def _attempt(
-        self, work: Coroutine[Any, Any, None], *, bounded: bool = True, for_thread: bool = False
-    ) -> bool:
+    async def _end_late(self, storing: asyncio.Task[None]) -> None:
+        try:
+            await storing
+        finally:
+            await self._end("committed")
+
+    async def _attempt(self, work: Coroutine[Any, Any, None], *, bounded: bool = True, at_end: bool = False) -> bool:
         """Do memory's work. With ``fail_open``, return False if it fails, or if ``bounded`` and it does not answer.
 
-        Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure, and with
-        ``for_thread``, neither is waiting for another turn of the thread.
+        Mistakes of the caller are raised either way. Waiting for the Observer or the Reflector is no failure. At the
+        end of the turn, neither is waiting for another turn of the thread; and what takes too long then goes on in the
+        background.
         """
         if not self._fail_open:
             await work
@@ -515,14 +524,18 @@ class Turn:
         try:
             while not task.done():
                 # After a wait, the work has its full time to answer again.
-                left = max(started, self._context.waits_until) + LONGEST_FAILURE - now()
-                busy = self._context.waits_for
-                if busy and for_thread:
-                    left = LONGEST_FAILURE
+                context = self._context
+                waits_until = max(context.waits_until, context.begins_at if at_end else 0)
+                left = max(started, waits_until) + LONGEST_FAILURE - now()
                 if bounded and left <= 0:
-                    task.cancel()
-                    task.add_done_callback(_log_late_error)
-                    self._stand_aside(busy or f"memory did not answer within {LONGEST_FAILURE:g} s")
+                    why = context.waits_for or f"memory did not answer within {LONGEST_FAILURE:g} s"
+                    if at_end:
+                        self._ended = self._background.start(f"{self.run_id}:end", partial(self._end_late, task))
+                        self._stand_aside(f"{why}; it stores the turn in the background")
+                    else:
+                        task.cancel()
+                        task.add_done_callback(_log_late_error)
+                        self._stand_aside(why)
                     return False
                 # A wait for the Observer may be over long before its time.
                 await asyncio.wait({task}, timeout=min(left, LONGEST_FAILURE) if bounded else None)
