@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
@@ -12,6 +13,7 @@ import pytest
 from agents import (
     Agent,
     GuardrailFunctionOutput,
+    HandoffInputData,
     MaxTurnsExceeded,
     OpenAIConversationsSession,
     OutputGuardrailTripwireTriggered,
@@ -62,6 +64,12 @@ def calls(name: str, args: dict[str, Any], call_id: str = "c1") -> list[Any]:
 
 def types(items: list[Any]) -> list[str]:
     return [item.get("role") or item["type"] for item in items]
+
+
+def users(agent: Agent[Any]) -> list[Any]:
+    """The questions in the last request to the model of an agent."""
+    asked: Any = agent.model
+    return [item for item in asked.last_call.input if item.get("role") == "user"]
 
 
 class Talk:
@@ -137,6 +145,41 @@ async def test_an_agent_after_a_handoff_with_a_filter_remembers(streamed: bool) 
     assert "I am Ada." in str(sent[0])
     assert (await talk.texts())[-1] == "Here is B."
     assert talk.outcomes == ["committed", "committed"]
+
+
+@STREAMED
+async def test_a_handoff_filter_may_remove_items_of_earlier_runs(streamed: bool) -> None:
+    other = Agent(name="B", model=ScriptedModel([says("Here is B."), says("Still B.")]))
+    talk = Talk()
+    model = ScriptedModel([calls("look", {"at": "sky"}), says("Nothing."), calls("transfer_to_b", {}, "c2")])
+    agent = Agent(name="A", model=model, tools=[look], handoffs=[handoff(other, input_filter=remove_all_tools)])
+    await talk.run(agent, "Look.", streamed=streamed)
+    await talk.run(agent, "To B!", streamed=streamed)
+    assert talk.om.degraded == ""
+    assert [item["content"] for item in users(other)] == ["Look.", "To B!"]
+    await talk.run(other, "Again.", streamed=streamed)
+    texts = [text for text in await talk.texts() if not text.startswith("transfer_to_b")]
+    looked = "look(at='sky') -> 'sky: nothing'"
+    assert texts == ["Look.", looked, "Nothing.", "To B!", "Here is B.", "Again.", "Still B."]
+    assert talk.outcomes == ["committed"] * 3
+
+
+@STREAMED
+async def test_a_handoff_filter_may_leave_nothing_to_answer(streamed: bool) -> None:
+    def brief(data: HandoffInputData) -> HandoffInputData:
+        told: Any = {"role": "developer", "content": "Say hello."}
+        return replace(data, input_history=(told,), pre_handoff_items=(), new_items=())
+
+    other = Agent(name="B", model=ScriptedModel([says("Hello.")]))
+    talk = Talk()
+    agent = Agent(
+        name="A", model=ScriptedModel([calls("transfer_to_b", {})]), handoffs=[handoff(other, input_filter=brief)]
+    )
+    result = await talk.run(agent, "To B!", streamed=streamed)
+    assert result.final_output == "Hello."
+    assert types(other.model.calls[0].input) == ["developer"]  # type: ignore[union-attr]
+    assert "left no message" in talk.om.degraded
+    assert await talk.texts() == ["To B!", "Hello."]
 
 
 @STREAMED

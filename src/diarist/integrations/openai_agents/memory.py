@@ -210,11 +210,13 @@ class ObservationalMemory:
                 history = self._reader.read(items)
         except InputError as error:
             raise ValueError(str(error)) from error  # not the caller's mistake
-        turn = run.turn
+        turn, run.start = run.turn, min(run.start, self._reader.stored)  # a handoff filter may change earlier items
         if turn is None:
             run.start = self._reader.stored
             turn = self._turn(data, config)
             run.open(turn)
+        elif run.start == len(history.entries):
+            raise ValueError("a handoff filter left no message for the next agent")
         self._name_unknown(history.unknown)
         entries = list(history.entries)
         given = entries[run.start :]
