@@ -183,6 +183,49 @@ async def test_a_handoff_filter_may_leave_nothing_to_answer(streamed: bool) -> N
 
 
 @STREAMED
+@pytest.mark.parametrize("kept", [True, False], ids=["one object", "an object per run"])
+async def test_a_handoff_with_nested_history_is_one_without_it(streamed: bool, kept: bool) -> None:
+    steps = [calls("look", {"at": "sky"}, f"look{run}") + calls("transfer_to_b", {}, f"to{run}") for run in range(2)]
+    answers = [
+        step for run in range(2) for step in (calls("look", {"at": "sea"}, f"sea{run}"), says(f"Here is B{run}."))
+    ]
+    other = Agent(name="B", model=(model := ScriptedModel(answers)), tools=[look])
+    agent = Agent(name="A", model=ScriptedModel(steps), tools=[look], handoffs=[other])
+    session = None if kept else SQLiteSession("mine")
+    talk = Talk(session=session)
+    expected: list[str] = []
+    for run in range(2):
+        om = talk.om if kept else talk.join(session=session)
+        config = om.run_config(RunConfig(nest_handoff_history=True))
+        await talk.run(agent, f"Q{run}", streamed=streamed, om=om, run_config=config)
+        assert om.degraded == ""
+        expected += ["user", *["function_call"] * 2, *["function_call_output"] * 2]
+        assert types(model.calls[2 * run].input) == expected
+        expected += ["function_call", "function_call_output"]
+        assert types(model.calls[2 * run + 1].input) == expected
+        expected.append("assistant")
+    rows = await talk.memory.messages.list(thread="trip")
+    assert [row.text for row in rows] == ["Q0", "", "", "Here is B0.", "Q1", "", "", "Here is B1."]
+    assert talk.outcomes == ["committed"] * 2
+
+
+@STREAMED
+async def test_a_call_that_is_approved_after_a_handoff_with_nested_history_is_stored(streamed: bool) -> None:
+    talk = Talk()
+    config = talk.om.run_config(RunConfig(nest_handoff_history=True))
+    other = Agent(name="B", model=(model := ScriptedModel([calls("pay", {}, "c2"), says("Paid.")])), tools=[pay])
+    agent = Agent(name="A", model=ScriptedModel([calls("transfer_to_b", {})]), handoffs=[other])
+    result = await talk.run(agent, "Pay.", streamed=streamed, run_config=config)
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    await talk.run(agent, state, streamed=streamed, run_config=config)
+    assert types(model.calls[1].input)[-2:] == ["function_call", "function_call_output"]
+    rows = await talk.memory.messages.list(thread="trip")
+    assert [row.text for row in rows if row.text] == ["Pay.", "Paid."]
+    assert talk.outcomes == ["committed"] * 2
+
+
+@STREAMED
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another process"])
 async def test_an_approved_call_is_stored_once(streamed: bool, elsewhere: bool) -> None:
     talk = Talk()

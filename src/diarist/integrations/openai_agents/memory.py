@@ -33,7 +33,7 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.openai_agents.hooks import RunnerHooks
-from diarist.integrations.openai_agents.messages import ItemReader, arrange
+from diarist.integrations.openai_agents.messages import ItemReader, arrange, has_summary
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
 from diarist.integrations.threads import is_deleted
@@ -201,7 +201,7 @@ class ObservationalMemory:
         return sent or given
 
     async def _selected(self, run: _Run, data: CallModelData[Any], config: RunConfig) -> ModelInputData | None:
-        items = data.model_data.input
+        items = run.without_summary(data.model_data.input)
         run.given, run.added, run.agent, run.in_step, run.done = items, [], data.agent, True, False
         try:
             history = self._reader.read(items)
@@ -343,6 +343,11 @@ class _Run:
             return True
         seen = [*self.given, *self.added]
         return (self.done or agent is self.agent) and items[: len(seen)] == seen
+
+    def without_summary(self, items: Items) -> Items:
+        """Return the items of this run in place of the SDK's summary of them: ``nest_handoff_history``."""
+        seen = [*self.given, *self.added]
+        return items if self.turn is None or items[: len(seen)] == seen or not has_summary(items) else seen
 
     def is_input(self, items: Items) -> bool:
         """Return True for items that the last model call was given; a streamed run stores its question after it."""
