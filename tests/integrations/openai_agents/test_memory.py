@@ -323,6 +323,57 @@ async def test_a_failed_run_of_another_object_does_not_hold_the_thread() -> None
     assert (talk.outcomes, other.degraded) == (["interrupted", "committed"], "")
 
 
+@pytest.mark.parametrize("fail_open", [True, False])
+async def test_a_failed_run_of_a_task_that_lives_on_does_not_hold_the_thread(fail_open: bool) -> None:
+    memory = Memory(storage=(storage := RecordingStorage()), thread_wait=0)
+    agent = Agent(name="A", model=ScriptedModel([RuntimeError("down"), says("Hi.")]))
+
+    async def work() -> None:
+        om = ObservationalMemory(memory, thread="trip", resource="ada", fail_open=fail_open)
+        await Runner.run(agent, "Hello", session=om.session, run_config=om.run_config())
+        assert om.degraded == ""
+
+    async def fail_and_live_on() -> None:
+        try:
+            await work()
+        except RuntimeError as error:
+            errors.append(error)  # a program may keep it
+        failed.set()
+        await asyncio.Event().wait()
+
+    errors, failed = list[RuntimeError](), asyncio.Event()
+    worker = asyncio.create_task(fail_and_live_on())
+    await failed.wait()
+    await asyncio.create_task(work())
+    assert list(storage.outcomes.values()) == ["interrupted", "committed"]
+    worker.cancel()
+
+
+async def test_a_run_waits_for_another_one_of_the_thread_as_long_as_it_is_alive() -> None:
+    @function_tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await finish.wait()
+        return "waited"
+
+    talk, started, finish = Talk(), asyncio.Event(), asyncio.Event()
+    first = Agent(name="A", model=ScriptedModel([calls("wait", {}), RuntimeError("down")]), tools=[wait])
+    one = asyncio.create_task(talk.run(first, "First"))
+    await started.wait()
+    second = asyncio.create_task(
+        talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Second", om=talk.join())
+    )
+    await asyncio.sleep(0.1)
+    assert not second.done()
+    finish.set()
+    with pytest.raises(RuntimeError, match="down"):
+        await one
+    await second
+    assert await talk.texts() == ["First", "wait() -> 'waited'", "Second", "Hi."]
+    assert talk.outcomes == ["interrupted", "committed"]
+
+
 def test_a_failed_run_under_asyncio_run_does_not_hold_the_thread(tmp_path: Path) -> None:
     def program(step: Any) -> None:
         async def main() -> None:
