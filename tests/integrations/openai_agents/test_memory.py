@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
@@ -12,6 +13,7 @@ import pytest
 from agents import (
     Agent,
     GuardrailFunctionOutput,
+    HandoffInputData,
     MaxTurnsExceeded,
     OpenAIConversationsSession,
     OutputGuardrailTripwireTriggered,
@@ -62,6 +64,12 @@ def calls(name: str, args: dict[str, Any], call_id: str = "c1") -> list[Any]:
 
 def types(items: list[Any]) -> list[str]:
     return [item.get("role") or item["type"] for item in items]
+
+
+def users(agent: Agent[Any]) -> list[Any]:
+    """The questions in the last request to the model of an agent."""
+    asked: Any = agent.model
+    return [item for item in asked.last_call.input if item.get("role") == "user"]
 
 
 class Talk:
@@ -137,6 +145,84 @@ async def test_an_agent_after_a_handoff_with_a_filter_remembers(streamed: bool) 
     assert "I am Ada." in str(sent[0])
     assert (await talk.texts())[-1] == "Here is B."
     assert talk.outcomes == ["committed", "committed"]
+
+
+@STREAMED
+async def test_a_handoff_filter_may_remove_items_of_earlier_runs(streamed: bool) -> None:
+    other = Agent(name="B", model=ScriptedModel([says("Here is B."), says("Still B.")]))
+    talk = Talk()
+    model = ScriptedModel([calls("look", {"at": "sky"}), says("Nothing."), calls("transfer_to_b", {}, "c2")])
+    agent = Agent(name="A", model=model, tools=[look], handoffs=[handoff(other, input_filter=remove_all_tools)])
+    await talk.run(agent, "Look.", streamed=streamed)
+    await talk.run(agent, "To B!", streamed=streamed)
+    assert talk.om.degraded == ""
+    assert [item["content"] for item in users(other)] == ["Look.", "To B!"]
+    await talk.run(other, "Again.", streamed=streamed)
+    texts = [text for text in await talk.texts() if not text.startswith("transfer_to_b")]
+    looked = "look(at='sky') -> 'sky: nothing'"
+    assert texts == ["Look.", looked, "Nothing.", "To B!", "Here is B.", "Again.", "Still B."]
+    assert talk.outcomes == ["committed"] * 3
+
+
+@STREAMED
+async def test_a_handoff_filter_may_leave_nothing_to_answer(streamed: bool) -> None:
+    def brief(data: HandoffInputData) -> HandoffInputData:
+        told: Any = {"role": "developer", "content": "Say hello."}
+        return replace(data, input_history=(told,), pre_handoff_items=(), new_items=())
+
+    other = Agent(name="B", model=ScriptedModel([says("Hello.")]))
+    talk = Talk()
+    agent = Agent(
+        name="A", model=ScriptedModel([calls("transfer_to_b", {})]), handoffs=[handoff(other, input_filter=brief)]
+    )
+    result = await talk.run(agent, "To B!", streamed=streamed)
+    assert result.final_output == "Hello."
+    assert types(other.model.calls[0].input) == ["developer"]  # type: ignore[union-attr]
+    assert "left no message" in talk.om.degraded
+    assert await talk.texts() == ["To B!", "Hello."]
+
+
+@STREAMED
+@pytest.mark.parametrize("kept", [True, False], ids=["one object", "an object per run"])
+async def test_a_handoff_with_nested_history_is_one_without_it(streamed: bool, kept: bool) -> None:
+    steps = [calls("look", {"at": "sky"}, f"look{run}") + calls("transfer_to_b", {}, f"to{run}") for run in range(2)]
+    answers = [
+        step for run in range(2) for step in (calls("look", {"at": "sea"}, f"sea{run}"), says(f"Here is B{run}."))
+    ]
+    other = Agent(name="B", model=(model := ScriptedModel(answers)), tools=[look])
+    agent = Agent(name="A", model=ScriptedModel(steps), tools=[look], handoffs=[other])
+    session = None if kept else SQLiteSession("mine")
+    talk = Talk(session=session)
+    expected: list[str] = []
+    for run in range(2):
+        om = talk.om if kept else talk.join(session=session)
+        config = om.run_config(RunConfig(nest_handoff_history=True))
+        await talk.run(agent, f"Q{run}", streamed=streamed, om=om, run_config=config)
+        assert om.degraded == ""
+        expected += ["user", *["function_call"] * 2, *["function_call_output"] * 2]
+        assert types(model.calls[2 * run].input) == expected
+        expected += ["function_call", "function_call_output"]
+        assert types(model.calls[2 * run + 1].input) == expected
+        expected.append("assistant")
+    rows = await talk.memory.messages.list(thread="trip")
+    assert [row.text for row in rows] == ["Q0", "", "", "Here is B0.", "Q1", "", "", "Here is B1."]
+    assert talk.outcomes == ["committed"] * 2
+
+
+@STREAMED
+async def test_a_call_that_is_approved_after_a_handoff_with_nested_history_is_stored(streamed: bool) -> None:
+    talk = Talk()
+    config = talk.om.run_config(RunConfig(nest_handoff_history=True))
+    other = Agent(name="B", model=(model := ScriptedModel([calls("pay", {}, "c2"), says("Paid.")])), tools=[pay])
+    agent = Agent(name="A", model=ScriptedModel([calls("transfer_to_b", {})]), handoffs=[other])
+    result = await talk.run(agent, "Pay.", streamed=streamed, run_config=config)
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    await talk.run(agent, state, streamed=streamed, run_config=config)
+    assert types(model.calls[1].input)[-2:] == ["function_call", "function_call_output"]
+    rows = await talk.memory.messages.list(thread="trip")
+    assert [row.text for row in rows if row.text] == ["Pay.", "Paid."]
+    assert talk.outcomes == ["committed"] * 2
 
 
 @STREAMED
@@ -235,6 +321,57 @@ async def test_a_failed_run_of_another_object_does_not_hold_the_thread() -> None
     other = talk.join()
     await talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Hello again", om=other)
     assert (talk.outcomes, other.degraded) == (["interrupted", "committed"], "")
+
+
+@pytest.mark.parametrize("fail_open", [True, False])
+async def test_a_failed_run_of_a_task_that_lives_on_does_not_hold_the_thread(fail_open: bool) -> None:
+    memory = Memory(storage=(storage := RecordingStorage()), thread_wait=0)
+    agent = Agent(name="A", model=ScriptedModel([RuntimeError("down"), says("Hi.")]))
+
+    async def work() -> None:
+        om = ObservationalMemory(memory, thread="trip", resource="ada", fail_open=fail_open)
+        await Runner.run(agent, "Hello", session=om.session, run_config=om.run_config())
+        assert om.degraded == ""
+
+    async def fail_and_live_on() -> None:
+        try:
+            await work()
+        except RuntimeError as error:
+            errors.append(error)  # a program may keep it
+        failed.set()
+        await asyncio.Event().wait()
+
+    errors, failed = list[RuntimeError](), asyncio.Event()
+    worker = asyncio.create_task(fail_and_live_on())
+    await failed.wait()
+    await asyncio.create_task(work())
+    assert list(storage.outcomes.values()) == ["interrupted", "committed"]
+    worker.cancel()
+
+
+async def test_a_run_waits_for_another_one_of_the_thread_as_long_as_it_is_alive() -> None:
+    @function_tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await finish.wait()
+        return "waited"
+
+    talk, started, finish = Talk(), asyncio.Event(), asyncio.Event()
+    first = Agent(name="A", model=ScriptedModel([calls("wait", {}), RuntimeError("down")]), tools=[wait])
+    one = asyncio.create_task(talk.run(first, "First"))
+    await started.wait()
+    second = asyncio.create_task(
+        talk.run(Agent(name="A", model=ScriptedModel([says("Hi.")])), "Second", om=talk.join())
+    )
+    await asyncio.sleep(0.1)
+    assert not second.done()
+    finish.set()
+    with pytest.raises(RuntimeError, match="down"):
+        await one
+    await second
+    assert await talk.texts() == ["First", "wait() -> 'waited'", "Second", "Hi."]
+    assert talk.outcomes == ["interrupted", "committed"]
 
 
 def test_a_failed_run_under_asyncio_run_does_not_hold_the_thread(tmp_path: Path) -> None:

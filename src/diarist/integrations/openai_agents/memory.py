@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Literal, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from agents import (
     Agent,
@@ -33,7 +33,7 @@ from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.openai_agents.hooks import RunnerHooks
-from diarist.integrations.openai_agents.messages import ItemReader, arrange
+from diarist.integrations.openai_agents.messages import ItemReader, arrange, has_summary
 from diarist.integrations.openai_agents.model import AgentsModel
 from diarist.integrations.openai_agents.session import MemorySession, Wrapper
 from diarist.integrations.threads import is_deleted
@@ -122,7 +122,7 @@ class ObservationalMemory:
         if ref is None:
             raise ConfigError("ObservationalMemory needs a thread: thread='trip'")
         self._thread_id = ref.id
-        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(ref.id, [])
+        self._unfinished = _UNFINISHED.setdefault(memory, {}).setdefault(ref.id, set())
         self._reader = ItemReader()
         self._named: set[str] = set()
         self._started = self._configured = False
@@ -171,9 +171,9 @@ class ObservationalMemory:
         if not self._configured:
             raise ConfigError(_NO_RUN_CONFIG)
         self._started = True
-        task = asyncio.current_task()
-        for run in [run for run in self._unfinished if run.task is task or run.task is None or run.task.done()]:
-            await run.abandon()
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        for run in [run for run in self._unfinished if run.task is task or run.is_over]:
+            await run.end()
         run = _Run(self, wrapper, task, self._unfinished)
         _CURRENT.set(run)
         return run
@@ -201,7 +201,7 @@ class ObservationalMemory:
         return sent or given
 
     async def _selected(self, run: _Run, data: CallModelData[Any], config: RunConfig) -> ModelInputData | None:
-        items = data.model_data.input
+        items = run.without_summary(data.model_data.input)
         run.given, run.added, run.agent, run.in_step, run.done = items, [], data.agent, True, False
         try:
             history = self._reader.read(items)
@@ -210,11 +210,13 @@ class ObservationalMemory:
                 history = self._reader.read(items)
         except InputError as error:
             raise ValueError(str(error)) from error  # not the caller's mistake
-        turn = run.turn
+        turn, run.start = run.turn, min(run.start, self._reader.stored)  # a handoff filter may change earlier items
         if turn is None:
             run.start = self._reader.stored
             turn = self._turn(data, config)
-            run.open(turn)
+            await run.open(turn)
+        elif run.start == len(history.entries):
+            raise ValueError("a handoff filter left no message for the next agent")
         self._name_unknown(history.unknown)
         entries = list(history.entries)
         given = entries[run.start :]
@@ -314,15 +316,17 @@ class _Run:
         in_step: A model call, or its tools, are at work: other calls are of agents that run as tools.
         answered: The run has an answer that is not in the session yet.
         done: The turn is committed.
-        ending: Ends the turn when ``task`` has ended, if it is open then.
+        over: Has a result as soon as the SDK has ended the run.
+        ending: Ends the turn when the run or ``task`` has ended, if it is open then.
     """
 
     def __init__(
-        self, memory: ObservationalMemory, wrapper: Wrapper, task: asyncio.Task[Any] | None, unfinished: list[_Run]
+        self, memory: ObservationalMemory, wrapper: Wrapper, task: asyncio.Task[Any], unfinished: set[_Run]
     ) -> None:
         self.memory, self.wrapper, self.task = memory, wrapper, task
         self._unfinished = unfinished
         self.turn: Turn | None = None
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ending: asyncio.Task[None] | None = None
         self.given: Items = []
         self.added: Items = []
@@ -333,7 +337,12 @@ class _Run:
     @property
     def stops_loop(self) -> bool:
         """True in ``Runner.run_sync``: its event loop stops with the run, and background work on it would, too."""
-        return self.task is not None and getattr(self.task.get_coro(), "cr_code", None) is AgentRunner.run.__code__
+        return getattr(self.task.get_coro(), "cr_code", None) is AgentRunner.run.__code__
+
+    @property
+    def is_over(self) -> bool:
+        """True if the runner, or its task, has ended."""
+        return self.task.done() or self.over.done()
 
     def goes_on_with(self, items: Items, agent: Agent[Any]) -> bool:
         """Return True if this model call is of the run itself, not of an agent that runs as a tool."""
@@ -342,32 +351,49 @@ class _Run:
         seen = [*self.given, *self.added]
         return (self.done or agent is self.agent) and items[: len(seen)] == seen
 
+    def without_summary(self, items: Items) -> Items:
+        """Return the items of this run in place of the SDK's summary of them: ``nest_handoff_history``."""
+        seen = [*self.given, *self.added]
+        return items if self.turn is None or items[: len(seen)] == seen or not has_summary(items) else seen
+
     def is_input(self, items: Items) -> bool:
         """Return True for items that the last model call was given; a streamed run stores its question after it."""
         return (not self.added and self.given[-len(items) :] == items) or not any(map(_is_output, items))
 
-    def open(self, turn: Turn) -> None:
-        """Keep the turn of this run, and end it with the run's task."""
+    async def open(self, turn: Turn) -> None:
+        """Keep the turn of this run, and end it with the run."""
         self.turn = turn
-        self._unfinished.append(self)
-        if self.task is not None:
-            self.ending = asyncio.create_task(self._end_after(self.task))
-            _ENDING.add(self.ending)
-            self.ending.add_done_callback(_ENDING.discard)
+        self._unfinished.add(self)
+        self.ending = asyncio.create_task(self._end_with_run())
+        _ENDING.add(self.ending)
+        self.ending.add_done_callback(_ENDING.discard)
+        await asyncio.sleep(0)  # let it see the runner, which now waits for this call
 
     def close(self) -> Turn | None:
         """Return the turn that is to be ended."""
         turn, self.turn, self.done = self.turn, None, True
-        if self in self._unfinished:
-            self._unfinished.remove(self)
         return turn
 
-    async def _end_after(self, task: asyncio.Task[Any]) -> None:
-        """End a turn that is still open when its task has ended: its run failed."""
+    async def end(self) -> None:
+        """End the turn now: another run of the thread begins."""
+        if self.ending is not None and self.over.get_loop() is asyncio.get_running_loop():
+            _finish(self.over)
+            await asyncio.wait({self.ending})
+        else:  # its event loop may have stopped
+            await self.abandon()
+            self._unfinished.discard(self)
+
+    async def _end_with_run(self) -> None:
+        """End a turn that is still open when its run has ended: the run failed."""
+        task, over = self.task, self.over
+        if runner := _runner_of(task):
+            finalize(runner, _finish, over).atexit = False
+            del runner  # so that it is freed when it ends, also if the task lives on and keeps the error
         with suppress(asyncio.CancelledError):  # at its end, asyncio.run cancels this task, and waits for it
-            await asyncio.wait({task})
+            await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
         if self.turn is not None:
             await self.abandon(task.exception() if task.done() and not task.cancelled() else None)
+        self._unfinished.discard(self)
 
     async def abandon(self, error: BaseException | None = None) -> None:
         """End the turn of a run that failed: discarded, if a guardrail is known to have ended it; or with the finished
@@ -389,10 +415,26 @@ class _Run:
 _CURRENT: ContextVar[_Run | None] = ContextVar("diarist_openai_agents_run", default=None)
 """The run of this context. Tools inherit it, and agents that run as tools."""
 
-_UNFINISHED: WeakKeyDictionary[Memory, dict[str, list[_Run]]] = WeakKeyDictionary()
+_UNFINISHED: WeakKeyDictionary[Memory, dict[str, set[_Run]]] = WeakKeyDictionary()
 """Runs with an open turn, by memory and thread."""
 
 _ENDING: set[asyncio.Task[None]] = set()
+
+
+def _runner_of(task: asyncio.Task[Any]) -> Any:
+    """Return the coroutine of the runner that a waiting task is in, the innermost of several; None: it is not seen,
+    since the task runs it in an async generator or an object that can be awaited."""
+    found, waits = None, cast(Any, task.get_coro())
+    while waits is not None:
+        if getattr(waits, "cr_code", None) is AgentRunner.run.__code__:
+            found = waits
+        waits = getattr(waits, "cr_await", None)
+    return found
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _function_tool(tool: ToolDefinition) -> FunctionTool:

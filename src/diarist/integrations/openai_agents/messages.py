@@ -8,7 +8,7 @@ from datetime import UTC
 from itertools import chain
 from typing import Any, cast
 
-from agents import TResponseInputItem
+from agents import TResponseInputItem, default_handoff_history_mapper, get_conversation_history_wrappers
 
 from diarist.data_urls import url_of
 from diarist.integrations.conversations.building import Builder
@@ -40,6 +40,18 @@ _ANSWERS = ("program_output", "mcp_approval_response", "tool_search_output")
 def to_neutral(items: Sequence[TResponseInputItem]) -> History[int]:
     """Return the history; a place is an index of ``items``. The items of one response are one message."""
     return ItemReader().read(items)
+
+
+def has_summary(items: Sequence[TResponseInputItem]) -> bool:
+    """Return True if the SDK has put a summary in place of items: ``nest_handoff_history``."""
+    [example] = cast(list[dict[str, str]], default_handoff_history_mapper([]))
+    first_line = example["content"].partition("\n")[0]
+    start, end = get_conversation_history_wrappers()
+    contents = [cast(dict[str, Json], item).get("content") for item in items]
+    return any(
+        isinstance(content, str) and content.startswith(f"{first_line}\n{start}\n") and content.endswith(f"\n{end}")
+        for content in contents
+    )
 
 
 class ItemReader:
