@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,10 +34,11 @@ from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.integrations.pydantic_ai import MemoryEvent, ObservationalMemory
-from diarist.storage import InMemoryStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import AdapterConformance
 from diarist.testing.adapter_conformance import AdapterProgram, RecordingStorage, Script, SentRequest, assert_whole
 from tests.integrations.pydantic_ai.program import ENTRY_POINTS, Program, sent
+from tests.processes import run_python
 
 
 class TestObservationalMemory(AdapterConformance):
@@ -74,7 +76,7 @@ class TestObservationalMemory(AdapterConformance):
 
 
 def memory_of(**options: Any) -> Memory:
-    return Memory(storage=InMemoryStorage(), **options)
+    return Memory(**{"storage": InMemoryStorage(), **options})
 
 
 def answering(*steps: ModelResponse | str) -> tuple[FunctionModel, list[tuple[list[ModelMessage], AgentInfo]]]:
@@ -293,3 +295,67 @@ async def test_without_an_id_each_run_is_a_thread_of_its_own() -> None:
         await agent.run(text, deps="ada")
     assert len(asked[-1][0]) == 1
     assert len((await memory.threads.list(resource="user-ada")).items) == 2
+
+
+_ONE_QUESTION = """
+import asyncio, sys
+from pydantic_ai import Agent, ModelResponse, TextPart
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models.function import FunctionModel
+from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
+from diarist.integrations.pydantic_ai import ObservationalMemory
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel
+
+path, entry = sys.argv[1:]
+ended = asyncio.Event()
+
+class Ending(AbstractCapability):
+    async def wrap_run(self, ctx, *, handler):
+        try:
+            return await handler()
+        finally:
+            ended.set()
+
+async def note(request):
+    await ended.wait()
+    return "<diary>\\nDate: 2026-03-02\\n- 🔴 They live in Rome.\\n</diary>"
+
+def answer(messages, info):
+    if entry == "fails":
+        raise RuntimeError("down")
+    return ModelResponse([TextPart("Noted.")])
+
+async def stream(messages, info):
+    yield "Noted."
+
+config = ObservationalMemoryConfig(
+    model=ScriptedModel(note), observation=ObservationConfig(message_tokens=2000, buffer_tokens=50)
+)
+memory = Memory(storage=SQLiteStorage(path), observational_memory=config)
+agent = Agent(
+    FunctionModel(answer, stream_function=stream), capabilities=[ObservationalMemory(memory, thread="trip"), Ending()]
+)
+question = "I live in Rome. " * 60
+if entry == "run_stream_sync":
+    with agent.run_stream_sync(question) as result:
+        print(result.get_output())
+else:
+    try:
+        print(agent.run_sync(question).output)
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(("entry", "said"), [("run_sync", "Noted."), ("run_stream_sync", "Noted."), ("fails", "down")])
+async def test_a_program_with_one_synchronous_run_takes_its_notes(tmp_path: Path, entry: str, said: str) -> None:
+    if entry == "fails":  # after a question whose notes are due
+        earlier = memory_of(storage=SQLiteStorage(tmp_path / "memory.db"))
+        await earlier.messages.save("I live in Rome. " * 60, thread="trip")
+        await earlier.close()
+    assert run_python(_ONE_QUESTION, tmp_path / "memory.db", entry) == f"{said}\n"
+    memory = memory_of(storage=SQLiteStorage(tmp_path / "memory.db"))
+    [notes] = (await memory.diary.get(thread="trip")).entries
+    assert "They live in Rome." in notes.text
+    await memory.close()
