@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
@@ -67,6 +68,23 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
             loop.call_soon_threadsafe(cancel)
             ended.wait(INTERRUPT_GRACE)
         raise
+
+
+def end_shared_loop() -> None:
+    """Cancel what runs on the shared loop, and wait at most ``INTERRUPT_GRACE`` for its end.
+
+    Databases call it when the program ends, before they close: the work releases its leases in them.
+    """
+    if _loop is not None and _thread is not None and _thread.is_alive():
+        wait([asyncio.run_coroutine_threadsafe(_cancel_others(), _loop)], timeout=INTERRUPT_GRACE)
+
+
+async def _cancel_others() -> None:
+    """Cancel all other tasks of the loop and wait for them, as ``asyncio.run`` does at its end."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -16,6 +16,7 @@ from diarist.memory import Receipt
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.storage.records import ObservationLog, Page, Thread
 from diarist.testing import ScriptedModel
+from tests.processes import run_python
 from tests.scenarios.kit import observational, words
 
 
@@ -124,6 +125,36 @@ def test_background_work_of_synchronous_runs_is_waited_for() -> None:
     agent.generate_sync("My number is 7. " * 8, thread="t")
     memory.sync.settled()
     assert "7" in "".join(entry.text for entry in memory.sync.diary.get(thread="t").entries)
+
+
+_ONE_QUESTION = """
+import asyncio, sys, threading
+from diarist import Agent, Memory, ObservationalMemoryConfig, ObservationConfig
+from diarist.testing import ScriptedModel
+
+noting = threading.Event()
+
+async def note(request):
+    noting.set()
+    await asyncio.Event().wait()
+
+Agent(model=ScriptedModel("Hello.")).generate_sync("Hi")  # before the database's module is imported
+from diarist.storage import SQLiteStorage
+
+config = ObservationalMemoryConfig(
+    model=ScriptedModel(note), observation=ObservationConfig(message_tokens=400, buffer_tokens=50)
+)
+memory = Memory(storage=SQLiteStorage(sys.argv[1]), observational_memory=config)
+print(Agent(model=ScriptedModel("Noted."), memory=memory).generate_sync("I live in Rome. " * 60, thread="t").text)
+noting.wait()
+"""
+
+
+async def test_a_program_that_ends_while_it_takes_notes_leaves_them_to_the_next(tmp_path: Path) -> None:
+    assert run_python(_ONE_QUESTION, tmp_path / "memory.db") == "Noted.\n"
+    memory = observing(SQLiteStorage(tmp_path / "memory.db"))
+    assert "Rome" in (await memory.diary.observe(thread="t")).text
+    await memory.close()
 
 
 def test_errors_are_those_of_the_async_methods() -> None:

@@ -24,6 +24,7 @@ from weakref import WeakSet
 from diarist.checks import seconds
 from diarist.databases.base import Connection, Database, Dialect, P, R, Schema, Work, name_of
 from diarist.exceptions import InputError, StorageError
+from diarist.sync import end_shared_loop
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ class ThreadDatabase(Database):
                     opened = self._open
                     if opened is None or opened.pid != os.getpid():
                         self._open = opened = _Threads(self._connect)
-                        weakref.finalize(self, opened.close, wait=False)
+                        weakref.finalize(self, opened.close, wait=False).atexit = False  # see _close_at_exit
             now_doing, where = "open", self.location
             try:
                 if not opened.ready:
@@ -306,6 +307,7 @@ _living: WeakSet[_Workers] = WeakSet()
 @atexit.register
 def _close_at_exit() -> None:
     """Wait until the threads finish their work, since the interpreter may stop daemon threads at any point."""
+    end_shared_loop()
     for workers in list(_living):
         workers.close(wait=True)
 

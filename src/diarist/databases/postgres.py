@@ -23,6 +23,7 @@ except ImportError as error:
 from diarist.checks import seconds, texts, whole
 from diarist.databases.base import Connection, Database, Dialect, P, R, Row, Schema, Work, in_postgresql, name_of
 from diarist.exceptions import ConfigError, InputError, StorageError
+from diarist.sync import end_shared_loop
 
 T = TypeVar("T")
 Mode = Literal["read", "write"]
@@ -426,6 +427,7 @@ _living: set[_Pool] = set()
 
 @atexit.register
 def _close_at_exit() -> None:
+    end_shared_loop()
     for pool in list(_living):
         pool.close(cancel=True, wait=2)
 

@@ -108,6 +108,21 @@ async def test_messages_of_unknown_types_are_sent_and_named() -> None:
     assert [event.data for event in events if event.type == "data-om-unread"] == [{"types": ["chat"]}]
 
 
+async def test_a_middleware_before_memory_may_add_a_message_as_a_dictionary() -> None:
+    class Hint(AgentMiddleware):
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            hint = {"role": "user", "content": "Be brief."}
+            return await handler(request.override(messages=[*request.messages, hint]))
+
+    memory, events = memory_of(), list[DataChunk]()
+    model = FakeChat(script=replies("Hello."))
+    middleware = [Hint(), ObservationalMemoryMiddleware(memory, thread="trip", on_event=events.append)]
+    await create_agent(model, middleware=middleware).ainvoke({"messages": "Hi"})
+    assert [event for event in events if event.type == "data-om-degraded"] == []
+    assert [message.text.rpartition("</memory-note>")[2] for message in model.sent[0]] == ["Hi", "Be brief."]
+    assert (await lines(memory))[0] == "user Hi"
+
+
 async def test_events_are_in_the_custom_stream() -> None:
     program = Program(replies("Hello.", "Hello."), memory_of())
     given: Any = {"messages": "Hi"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from pydantic_ai import (
     ToolReturnPart,
     UsageLimits,
     UserPromptPart,
+    capture_run_messages,
 )
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelContextWindowExceededError, UnexpectedModelBehavior, UsageLimitExceeded
@@ -33,10 +35,11 @@ from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
 from diarist.chunks import DataChunk
 from diarist.exceptions import StorageError
 from diarist.integrations.pydantic_ai import MemoryEvent, ObservationalMemory
-from diarist.storage import InMemoryStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import AdapterConformance
 from diarist.testing.adapter_conformance import AdapterProgram, RecordingStorage, Script, SentRequest, assert_whole
 from tests.integrations.pydantic_ai.program import ENTRY_POINTS, Program, sent
+from tests.processes import run_python
 
 
 class TestObservationalMemory(AdapterConformance):
@@ -74,15 +77,19 @@ class TestObservationalMemory(AdapterConformance):
 
 
 def memory_of(**options: Any) -> Memory:
-    return Memory(storage=InMemoryStorage(), **options)
+    return Memory(**{"storage": InMemoryStorage(), **options})
 
 
-def answering(*steps: ModelResponse | str) -> tuple[FunctionModel, list[tuple[list[ModelMessage], AgentInfo]]]:
+def answering(
+    *steps: ModelResponse | str | Exception,
+) -> tuple[FunctionModel, list[tuple[list[ModelMessage], AgentInfo]]]:
     script, asked = list(steps), list[tuple[list[ModelMessage], AgentInfo]]()
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         asked.append((messages, info))
         step = script.pop(0)
+        if isinstance(step, Exception):
+            raise step
         return ModelResponse([TextPart(step)]) if isinstance(step, str) else step
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
@@ -119,6 +126,69 @@ async def test_messages_without_ids_of_the_framework_are_stored_once() -> None:
     await agent.run("Fourth", message_history=history)
     assert await rows(memory) == ["First", "one", "Second", "two", "Third", "three", "Fourth", "four"]
     assert len(asked[-1][0]) == 7
+
+
+async def captured(agent: Agent[None, str], text: str, history: list[ModelMessage]) -> list[ModelMessage]:
+    """The messages of a run that fails."""
+    with capture_run_messages() as messages, pytest.raises(RuntimeError):
+        await agent.run(text, message_history=history, conversation_id="trip")
+    return list(messages)
+
+
+async def test_questions_of_failed_runs_are_stored_once() -> None:
+    """The framework merges requests that follow each other, and forgets their runs."""
+    memory = memory_of()
+    model, asked = answering(RuntimeError("down"), RuntimeError("down"), "three", "four")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+    history = list[ModelMessage]()
+    for text in ("First", "Second"):
+        history = await captured(agent, text, history)
+    for text in ("Third", "Fourth"):
+        history = (await agent.run(text, message_history=history, conversation_id="trip")).all_messages()
+        history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(history))
+    stored = await rows(memory)
+    assert stored == ["First", "Second", "Third", "three", "Fourth", "four"]
+    assert [message.text for message in sent(asked[-1][0])] == stored[:-1]
+
+
+async def test_a_list_to_which_the_messages_of_each_run_are_added_is_stored_once() -> None:
+    memory = memory_of()
+    model, _ = answering(ModelResponse([ToolCallPart("broken", {}, "c1")]), "two", "three", "four", "five")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+
+    @agent.tool_plain
+    def broken() -> str:
+        raise RuntimeError("broken")
+
+    history = await captured(agent, "First", [])
+    history += (await agent.run("Second", conversation_id="trip")).new_messages()
+    for text in ("Third", "Fourth", "Fifth"):
+        history += (await agent.run(text, message_history=list(history), conversation_id="trip")).new_messages()
+    stored = [text for text in await rows(memory) if text]
+    assert stored == ["First", "Second", "two", "Third", "three", "Fourth", "four", "Fifth", "five"]
+
+
+async def test_a_history_that_the_program_makes_again_for_each_run_is_stored_once() -> None:
+    memory, log = memory_of(), list[tuple[str, str]]()
+    model, _ = answering("one", "two", "three")
+    for text in ("First", "Second", "Third"):
+        agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+        history = list[ModelMessage]()
+        for question, answer in log:
+            history += [ModelRequest([UserPromptPart(question)]), ModelResponse([TextPart(answer)])]
+        result = await agent.run(text, message_history=history, conversation_id="trip")
+        log.append((text, result.output))
+    assert await rows(memory) == ["First", "one", "Second", "two", "Third", "three"]
+
+
+async def test_a_question_sent_again_after_the_answer_before_it_is_stored_once() -> None:
+    memory = memory_of()
+    model, _ = answering("one", RuntimeError("down"), "two")
+    agent = Agent(model, capabilities=[ObservationalMemory(memory)])
+    history = (await agent.run("First", conversation_id="trip")).all_messages()
+    await captured(agent, "Second", history)
+    await agent.run("Second", message_history=history, conversation_id="trip")
+    assert await rows(memory) == ["First", "one", "Second", "two"]
 
 
 async def test_brought_messages_come_after_the_system_prompt() -> None:
@@ -293,3 +363,67 @@ async def test_without_an_id_each_run_is_a_thread_of_its_own() -> None:
         await agent.run(text, deps="ada")
     assert len(asked[-1][0]) == 1
     assert len((await memory.threads.list(resource="user-ada")).items) == 2
+
+
+_ONE_QUESTION = """
+import asyncio, sys
+from pydantic_ai import Agent, ModelResponse, TextPart
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models.function import FunctionModel
+from diarist import Memory, ObservationalMemoryConfig, ObservationConfig
+from diarist.integrations.pydantic_ai import ObservationalMemory
+from diarist.storage import SQLiteStorage
+from diarist.testing import ScriptedModel
+
+path, entry = sys.argv[1:]
+ended = asyncio.Event()
+
+class Ending(AbstractCapability):
+    async def wrap_run(self, ctx, *, handler):
+        try:
+            return await handler()
+        finally:
+            ended.set()
+
+async def note(request):
+    await ended.wait()
+    return "<diary>\\nDate: 2026-03-02\\n- 🔴 They live in Rome.\\n</diary>"
+
+def answer(messages, info):
+    if entry == "fails":
+        raise RuntimeError("down")
+    return ModelResponse([TextPart("Noted.")])
+
+async def stream(messages, info):
+    yield "Noted."
+
+config = ObservationalMemoryConfig(
+    model=ScriptedModel(note), observation=ObservationConfig(message_tokens=2000, buffer_tokens=50)
+)
+memory = Memory(storage=SQLiteStorage(path), observational_memory=config)
+agent = Agent(
+    FunctionModel(answer, stream_function=stream), capabilities=[ObservationalMemory(memory, thread="trip"), Ending()]
+)
+question = "I live in Rome. " * 60
+if entry == "run_stream_sync":
+    with agent.run_stream_sync(question) as result:
+        print(result.get_output())
+else:
+    try:
+        print(agent.run_sync(question).output)
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(("entry", "said"), [("run_sync", "Noted."), ("run_stream_sync", "Noted."), ("fails", "down")])
+async def test_a_program_with_one_synchronous_run_takes_its_notes(tmp_path: Path, entry: str, said: str) -> None:
+    if entry == "fails":  # after a question whose notes are due
+        earlier = memory_of(storage=SQLiteStorage(tmp_path / "memory.db"))
+        await earlier.messages.save("I live in Rome. " * 60, thread="trip")
+        await earlier.close()
+    assert run_python(_ONE_QUESTION, tmp_path / "memory.db", entry) == f"{said}\n"
+    memory = memory_of(storage=SQLiteStorage(tmp_path / "memory.db"))
+    [notes] = (await memory.diary.get(thread="trip")).entries
+    assert "They live in Rome." in notes.text
+    await memory.close()

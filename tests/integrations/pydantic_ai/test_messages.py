@@ -43,7 +43,7 @@ def turns(draw: st.DrawFn) -> list[ModelMessage]:
     out: list[ModelMessage] = []
     for turn in range(draw(st.integers(1, 3))):
         content: Any = draw(WORDS | st.lists(WORDS | FILES, min_size=2, max_size=3))
-        out.append(ModelRequest([UserPromptPart(content, timestamp=NOW)], run_id=f"run-{turn}"))
+        out.append(ModelRequest([UserPromptPart(content, timestamp=NOW.replace(minute=turn))], run_id=f"run-{turn}"))
         for step in range(draw(st.integers(0, 2))):
             ids = [f"call-{turn}-{step}-{number}" for number in range(draw(st.integers(1, 3)))]
             thought = ThinkingPart(draw(WORDS), signature="s", provider_name="openai", id="rs")
@@ -142,7 +142,7 @@ def test_parts_of_all_kinds_are_read() -> None:
         ours.ToolPart(call_id="c", name="look", args={"arguments": "{"}),
     ]
     assert history.unknown == ["compaction"]
-    assert [entry.own_id for entry in history.entries] == [False, False]
+    assert [entry.own_id for entry in history.entries] == [True, False]
 
 
 async def test_the_messages_of_a_real_run_have_ids_that_last() -> None:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain.agents.middleware.types import ModelRequest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage, convert_to_messages
 
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, InputError, described
@@ -108,20 +108,22 @@ class OpenTurn:
         """Return the request as memory wants it sent."""
         self._attend(request.runtime.stream_writer)
         try:
-            history = self._read(request.messages)
+            # An earlier middleware may have added messages in other forms, such as dictionaries.
+            given = cast(list[AnyMessage], convert_to_messages(request.messages))
+            history = self._read(given)
             if not history.entries:  # such as types that only the provider knows
                 return request
             system = request.system_message
-            given = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
-            view = await self._turn.prompt([*given, *history.messages])
+            prefix = [Message(role="system", parts=[TextPart(text=system.text)])] if system and system.text else []
+            view = await self._turn.prompt([*prefix, *history.messages])
             if failure := view.degraded or view.warning:
                 self._degraded(failure)
             if view.degraded:
-                return request.override(messages=without_half_pairs(request.messages))
+                return request.override(messages=without_half_pairs(given))
             brought = {message.id for message in view.brought}
-            new = zip(view.ids[len(given) :], history.entries, strict=True)
-            messages = arrange(
-                request.messages,
+            new = zip(view.ids[len(prefix) :], history.entries, strict=True)
+            sent = arrange(
+                given,
                 self._earlier | {message_id: entry.places for message_id, entry in new if message_id not in brought},
                 order=view.order,
                 brought=view.brought,
@@ -135,7 +137,7 @@ class OpenTurn:
                 raise
             self._degraded(f"memory failed: {described(error)}")
             return request
-        return request.override(messages=messages, system_message=with_texts(system, view.system))
+        return request.override(messages=sent, system_message=with_texts(system, view.system))
 
     async def overflowed(self, error: BaseException) -> bool:
         """Make room after the provider refused the prompt; return True if the next one is shorter."""

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import is_
+from traceback import walk_stack
 from typing import Any, TypeVar, cast
 
 from pydantic_ai import RunContext, Tool
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, AgentNode, NodeResult, WrapRunHandler
 from pydantic_ai.exceptions import RetryModelRequest
 from pydantic_ai.messages import (
@@ -22,12 +24,14 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model as LibModel
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.instrumented import InstrumentedModel
+from pydantic_ai.result import StreamedRunResultSync
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import AgentDepsT
 from pydantic_ai.toolsets import FunctionToolset
 
 from diarist.chunks import DataChunk
+from diarist.concurrency import being_cancelled
 from diarist.exceptions import ConfigError, ContextOverflowError
 from diarist.integrations.history import UNREAD, History
 from diarist.integrations.pydantic_ai.messages import Place, arrange, to_neutral
@@ -43,6 +47,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _SERVER_STATE = ("openai_previous_response_id", "openai_conversation_id")
+_SYNCHRONOUS = (AbstractAgent.run_sync.__code__, StreamedRunResultSync.__exit__.__code__)
+"""The functions that run an event loop until a run ends."""
+
 _REMEMBERED = 16
 """Maximum number of threads, and of models, that a capability keeps for the next run."""
 
@@ -144,7 +151,14 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
         return FunctionToolset(tools, id=self.id) if tools else None
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Keep the run as one turn of the thread."""
+        """Keep the run as one turn of the thread. A synchronous run ends when its notes are made."""
+        try:
+            return await self._keep_run(ctx, handler)
+        finally:
+            if _stops_loop() and not being_cancelled():
+                await self.memory.settled()
+
+    async def _keep_run(self, ctx: RunContext[AgentDepsT], handler: WrapRunHandler) -> AgentRunResult[Any]:
         thread = self._value(self._thread, ctx) or ctx.conversation_id
         if thread is None:
             raise ConfigError("the run has no conversation_id; pass thread= to ObservationalMemory")
@@ -250,6 +264,11 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
     @staticmethod
     def _value(option: str | Callable[[RunContext[AgentDepsT]], str] | None, ctx: RunContext[AgentDepsT]) -> str | None:
         return option(ctx) if callable(option) else option
+
+
+def _stops_loop() -> bool:
+    """Return True in a synchronous run: its event loop stops with the run, and background work on it would, too."""
+    return any(frame.f_code in _SYNCHRONOUS for frame, _ in walk_stack(None))
 
 
 def _keep(values: dict[K, V], key: K, value: V) -> None:

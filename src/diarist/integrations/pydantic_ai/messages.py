@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from hashlib import sha256
 from itertools import takewhile
 from typing import cast
 
@@ -14,6 +15,7 @@ from pydantic_core import to_jsonable_python
 from diarist.encoding import parse_arguments
 from diarist.integrations.history import History
 from diarist.memory import TurnView
+from diarist.memory.divergence import key_of
 from diarist.messages import (
     FilePart,
     Json,
@@ -46,7 +48,8 @@ _OUTCOMES: dict[str, ToolState] = {"success": "result", "denied": "denied"}
 def to_neutral(
     messages: Sequence[lib.ModelMessage], history: History[Place] | None = None, *, known: int = 0
 ) -> History[Place]:
-    """Return the history. A message's own id is made of the ``run_id`` and the time of the framework's message.
+    """Return the history. The own id of an answer is made of its ``run_id`` and time, that of a question of its time
+    and words.
 
     System prompts and instructions have no entry, and neither have the parts in which the framework keeps its own
     state.
@@ -152,23 +155,33 @@ def to_theirs(messages: Sequence[Message], *, system: str) -> list[lib.ModelMess
     return prompt.to_messages(build_prompt((), messages), system=system, breakpoints=False)
 
 
-def _own_id(run_id: str | None, moment: datetime | None, place: int = 0) -> str | None:
-    if run_id is None or moment is None:
-        return None
-    return f"{run_id}-{int(moment.timestamp() * 1_000_000):x}" + (f"-{place}" if place else "")
+def _id_of_answer(message: lib.ModelResponse) -> str | None:
+    return None if message.run_id is None else f"{message.run_id}-{_moment(message.timestamp)}"
+
+
+def _id_of_question(moment: datetime, parts: Sequence[Part]) -> str:
+    """Return an id that does not depend on the ``run_id``: the framework drops it when it merges requests.
+
+    The id looks like one of memory's own, so memory also compares the words: a program may make the message again in
+    each run, with another time.
+    """
+    words = repr(key_of(Message(role="user", parts=list(parts))))
+    return f"msg_{sha256(f'{_moment(moment)} {words}'.encode()).hexdigest()[:32]}"
+
+
+def _moment(time: datetime) -> str:
+    return f"{int(time.timestamp() * 1_000_000):x}"
 
 
 def _read_request(index: int, message: lib.ModelRequest, history: History[Place]) -> None:
-    asked = 0
     for number, part in enumerate(message.parts):
         place = index, number
         match part:
             case lib.UserPromptPart():
-                own = _own_id(message.run_id, part.timestamp, asked)
-                added = history.add("user", list(_said(part.content, history)), [place], own)
+                said = list(_said(part.content, history))
+                added = history.add("user", said, [place], _id_of_question(part.timestamp, said))
                 if added is not None:
                     added.created_at = part.timestamp
-                asked += 1
             case lib.ToolReturnPart():
                 state = _OUTCOMES.get(part.outcome, "error")
                 history.answer(place, part.tool_call_id, part.tool_name, _result(part.content), state)
@@ -190,7 +203,7 @@ def _read_response(index: int, message: lib.ModelResponse, history: History[Plac
         else:
             parts += _answer(part, history)
     places = [(index, number) for number in range(len(message.parts))]
-    added = history.add("assistant", parts, places, _own_id(message.run_id, message.timestamp))
+    added = history.add("assistant", parts, places, _id_of_answer(message))
     if added is not None:
         added.created_at = message.timestamp
 
