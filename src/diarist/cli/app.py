@@ -176,6 +176,9 @@ def observe(
             help="Thread id in the database. Default: the conversation's own, or one from the path.",
         ),
     ] = None,
+    resource: Annotated[
+        str | None, typer.Option(metavar="ID", help="The thread's resource in the database. Default: none.")
+    ] = None,
     output: Annotated[
         str,
         typer.Option(parser=_output, metavar="[text|json]", help="The diary as text, or everything about it as JSON."),
@@ -213,6 +216,7 @@ def observe(
             limit_tokens=limit_tokens,
             storage=storage,
             thread=thread,
+            resource=resource,
         )
         reporter = Reporter()
         reporter.start(observing)
