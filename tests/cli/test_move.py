@@ -67,6 +67,14 @@ def test_out_and_in_again(database: Path, folder: Path) -> None:
     assert Path("again.jsonl").read_bytes() == Path("all.jsonl").read_bytes()
 
 
+def test_a_database_of_diarist_is_to_be_exported_first(database: Path, folder: Path) -> None:
+    refused = run("import", database, "copy.db", status=2)
+    assert refused.stderr == (
+        f"Error: {database} is a database of diarist itself: export it with 'diarist export', and import the file\n"
+    )
+    assert list(folder.iterdir()) == [database]
+
+
 def test_from_sqlite_to_postgresql(database: Path, postgres_url: str) -> None:
     run("export", database, "all.jsonl")
     run("import", "all.jsonl", postgres_url)

@@ -196,6 +196,21 @@ def test_files_of_one_name_do_not_share_a_thread(file: Path, tmp_path: Path):
     assert named["thread"] == "bees"
 
 
+def test_a_thread_of_a_resource_is_observed_with_its_resource(file: Path):
+    storage = file.with_name("memory.db")
+    imported = CliRunner().invoke(app, ["import", str(file), str(storage), "--resource", "ada"])
+    assert imported.exit_code == 0, imported.stderr
+    refused = observe(file, "--storage", storage)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("belongs to resource 'ada', and cannot be used without --resource\n")
+    told = observe_json(file, "--storage", storage, "--resource", "ada")
+    assert told["new_messages"] == 0
+    assert tells(told["diary"])
+    observe_json(file, "--storage", storage, "--thread", "bees")
+    refused = observe(file, "--storage", storage, "--thread", "bees", "--resource", "ada")
+    assert refused.stderr.endswith("begun without a resource; use it without --resource\n")
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 
@@ -230,6 +245,7 @@ def test_a_refusal_names_the_option_that_skips_broken_lines(file: Path):
         (["--output", "xml"], "'--output': 'xml' is not one of text, json"),
         (["--base-url", "http://localhost:1"], "have no effect without a model"),
         (["--thread", "bees"], "--thread has no effect without --storage"),
+        (["--resource", "ada"], "--resource has no effect without --storage"),
         (["--model", "gpt-5-mini"], "gpt-5-mini"),
         (["--model", "openai/x", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
         (["--storage", "/no/such/folder/m.db"], "the folder /no/such/folder does not exist"),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -536,6 +537,17 @@ async def test_another_database_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=said):
             await memory.threads.import_all(mastra_lines(tmp_path / name))
+
+
+async def test_a_database_that_is_in_use_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mastra.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    mastra = Mastra(path)  # its tables are in the write-ahead log until it is closed
+    mastra.thread("trip")
+    mastra.says("m1", "trip", "hello")
+    assert await said(await brought_in(mastra)) == ["hello"]
+    mastra.connection.close()
 
 
 async def test_a_refused_import_only_raises(mastra: Mastra) -> None:

@@ -68,6 +68,15 @@ async def results() -> None:
         assert_type(await stream.result(), AgentResult[Invoice])
     assert_type(agent.stream("Hello"), AgentStream[None])
 
+    approved = await agent.resume({"c1": True}, of=result, output_type=Invoice, thread="t", resource="ada")
+    assert_type(approved, AgentResult[Invoice])
+    print(approved.output.sum)  # error
+    assert_type(await agent.resume({"c1": "too expensive"}, output_type={"type": "object"}), AgentResult[Any])
+    assert_type(await agent.resume({"c1": True}), AgentResult[None])
+    async with agent.stream_resume({"c1": True}, input="Yes.", output_type=Invoice) as stream:
+        assert_type(stream, AgentStream[Invoice])
+    assert_type(agent.stream_resume({"c1": True}), AgentStream[None])
+
 
 def scripts() -> None:
     calls = [ToolCall("price", {"flight": "AZ 204"})]

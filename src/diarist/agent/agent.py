@@ -202,6 +202,39 @@ class Agent(Generic[DepsT]):
         """Call ``generate`` from synchronous code; all such calls of a process share one event loop."""
         return run_sync(self.generate(input, **options))
 
+    @overload
+    async def resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        output_type: type[T],
+        deps: DepsT | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AgentResult[T]: ...
+    @overload
+    async def resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        output_type: None = None,
+        deps: DepsT | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AgentResult[None]: ...
+    @overload
+    async def resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        output_type: Any,
+        deps: DepsT | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AgentResult[Any]: ...
     async def resume(
         self,
         approvals: Mapping[str, bool | str],
@@ -224,6 +257,39 @@ class Agent(Generic[DepsT]):
         """
         return await self._resumed_run(approvals, of, input, options).execute()
 
+    @overload
+    def stream_resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        output_type: type[T],
+        deps: DepsT | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AgentStream[T]: ...
+    @overload
+    def stream_resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        output_type: None = None,
+        deps: DepsT | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AgentStream[None]: ...
+    @overload
+    def stream_resume(
+        self,
+        approvals: Mapping[str, bool | str],
+        *,
+        of: AgentResult[Any] | None = None,
+        input: MessageInput | None = None,
+        output_type: Any,
+        deps: DepsT | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AgentStream[Any]: ...
     def stream_resume(
         self,
         approvals: Mapping[str, bool | str],

@@ -145,8 +145,8 @@ def observe(
         typer.Option(
             parser=_day,
             metavar="DATE",
-            help="Date of the conversation, if its messages have no time stamps: 2026-03-01 or "
-            "2026-03-01T09:30. Without it they stay undated.",
+            help="Date of the conversation, if its messages have no time stamps: 2026-03-01T09:30, or 2026-03-01, "
+            "which means 00:00. Without it they stay undated.",
         ),
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of the diary, and of time stamps without a zone.")] = "UTC",
@@ -175,6 +175,9 @@ def observe(
             metavar="ID",
             help="Thread id in the database. Default: the conversation's own, or one from the path.",
         ),
+    ] = None,
+    resource: Annotated[
+        str | None, typer.Option(metavar="ID", help="The thread's resource in the database. Default: none.")
     ] = None,
     output: Annotated[
         str,
@@ -213,6 +216,7 @@ def observe(
             limit_tokens=limit_tokens,
             storage=storage,
             thread=thread,
+            resource=resource,
         )
         reporter = Reporter()
         reporter.start(observing)

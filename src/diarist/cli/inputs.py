@@ -21,7 +21,7 @@ def opened_input(file: Path) -> Generator[Path]:
     """Yield the path of a file to read.
 
     For ``-`` this is a temporary copy of standard input, because commands read a file more than once, first to detect
-    its format. An InputError raised in the block names the file, and the option that helps with a broken line.
+    its format. An InputError raised in the block names the file, and the command's option that helps.
     """
     with TemporaryDirectory(prefix="diarist-") as folder:
         path = file
@@ -38,7 +38,8 @@ def opened_input(file: Path) -> Generator[Path]:
 
 
 def _named(error: InputError, path: Path) -> str:
-    return str(error).replace(str(path), "standard input") if path.name == _COPY else str(error)
+    text = str(error).replace("without resource=", "without --resource")  # its advice is for Python
+    return text.replace(str(path), "standard input") if path.name == _COPY else text
 
 
 def thread_of(path: Path, chat: Conversation, thread: str | None) -> str:

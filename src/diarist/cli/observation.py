@@ -66,6 +66,7 @@ class Observing:
         limit_tokens: int | None,
         storage: str | None,
         thread: str | None,
+        resource: str | None,
     ) -> None:
         self._storage = InMemoryStorage() if storage is None else storage_at(storage, new=True)
         self.storage = None if storage is None else self._storage.location
@@ -74,11 +75,13 @@ class Observing:
         self.messages, self.message_tokens = _take(conversation, limit_tokens)
         self.model = model
         self.thread = thread_of(path, conversation, "" if storage is None else thread)
+        self.resource = resource
         self.observer, self.reflector = Tally(), Tally()
         self.finished = 0
         self.stored = False
-        if thread is not None and storage is None:
-            raise ConfigError("--thread has no effect without --storage; add --storage DATABASE")
+        for option, value in (("--thread", thread), ("--resource", resource)):
+            if value is not None and storage is None:
+                raise ConfigError(f"{option} has no effect without --storage; add --storage DATABASE")
         called = observer_at(model, base_url, api_key_env=api_key_env, option="--model")
         roles: list[Model | str] = [called, called]
         if isinstance(called, Model):
@@ -122,10 +125,14 @@ class Observing:
         started = time.monotonic()
         async with Memory(storage=self._storage, observational_memory=self._config) as memory:
             begun = self.messages[0].created_at
-            self.new_messages = await memory.messages.save(self.messages, thread=self.thread, created_at=begun)
+            self.new_messages = await memory.messages.save(
+                self.messages, thread=self.thread, resource=self.resource, created_at=begun
+            )
             self.stored = True
-            await memory.diary.observe(thread=self.thread, on_progress=on_progress, on_event=count)
-            self.log = await memory.diary.get(thread=self.thread)
+            await memory.diary.observe(
+                thread=self.thread, resource=self.resource, on_progress=on_progress, on_event=count
+            )
+            self.log = await memory.diary.get(thread=self.thread, resource=self.resource)
         costs = self.observer.cost, self.reflector.cost
         self.cost = None if costs[0] is None or costs[1] is None else costs[0] + costs[1]
         self.seconds = time.monotonic() - started

@@ -49,11 +49,17 @@ def is_mastra(path: Path) -> bool:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 return False
-        with closing(_connect(path)) as connection:
+        # If there is no write-ahead log, all tables are in the file, and opening it as immutable creates no log.
+        immutable = not Path(f"{path.resolve()}-wal").exists()
+        with closing(_connect(path, immutable=immutable)) as connection:
             tables = _tables(connection)
     except (OSError, sqlite3.Error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     if not {"mastra_threads", "mastra_messages"} <= tables:
+        if "diarist_threads" in tables:
+            raise InputError(
+                f"{path} is a database of diarist itself: export it with 'diarist export', and import the file"
+            )
         raise InputError(f"{path} is an SQLite database, but not one of Mastra: it has no table mastra_threads")
     return True
 
@@ -83,8 +89,8 @@ async def mastra_lines(path: Path | str, *, on_note: Callable[[str], None] | Non
             on_note(f"{text}: {count}")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+def _connect(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable={immutable:d}", uri=True)
     connection.row_factory = sqlite3.Row
     return connection
 

@@ -91,7 +91,9 @@ class Diary:
         return (await self._generations(thread, resource))[:-1]
 
     async def usage(self, *, thread: str | None = None, resource: str | None = None) -> DiaryUsage:
-        """Return the token usage of the Observer and the Reflector for this diary, without failed calls.
+        """Return the token usage of the Observer and the Reflector for this diary.
+
+        Leaves out observations and reflections that failed, and entries that ``clear`` or forgetting has removed.
 
         Raises NotFoundError, InputError.
         """

@@ -118,6 +118,9 @@ async def test_failed_calls_are_named_and_not_ticked() -> None:
         ('{"id": 7, "city": "Rome", "status": "failed"}', False),
         ({"id": 7, "success": False}, False),
         ({"id": 7, "error": None, "status": "ok"}, True),
+        ('{"id": 7, "error": 0}', True),
+        ('{"id": 7, "error": -0.00}', True),
+        ('{"id": 7, "error": 2.0}', False),
         ("0 errors, 1 room booked", True),
     ],
 )
@@ -152,6 +155,15 @@ async def test_tools_that_only_look_are_not_ticked(name: str) -> None:
 )
 async def test_results_of_each_shape_are_readable(result: object, outcome: str) -> None:
     assert (await notes(called("look", {}, result))).endswith(f"look() → {outcome}")
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["84.00", "98765432109876543210987", "0.30000000000000000001", "1e-7", "1E400", "-0", "7" * 4_301, "NaN"],
+    ids=lambda number: number[:25],
+)
+async def test_numbers_are_noted_as_they_are_written(number: str) -> None:
+    assert f" → price {number[:100]}" in await notes(called("look", {}, f'{{"price": {number}, "city": "Rome"}}'))
 
 
 async def test_what_tells_most_of_a_result_is_kept() -> None:
@@ -723,7 +735,12 @@ async def test_of_a_wide_result_only_so_much_is_looked_at(shape: str, monkeypatc
 
 
 async def test_a_deep_result_is_noted() -> None:
-    assert "Assistant called read() → 1 item" in await notes(called("read", {}, "[" * 900 + "]" * 900))
+    assert "Assistant called read() → 1 item" in await notes(called("read", {}, "[" * 500 + "]" * 500))
+    assert "Assistant called read() → [[[" in await notes(called("read", {}, "[" * 100_000 + "]" * 100_000))
+
+
+async def test_a_result_with_half_a_character_is_noted() -> None:
+    assert "→ na\ufffdme R\ufffdme" in await notes(called("look", {}, '{"na\\ud800me": "R\\ud800me"}'))
 
 
 def _counted(function: Any, work: list[int]) -> Any:

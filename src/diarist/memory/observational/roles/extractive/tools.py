@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, cast
-
-import orjson
 
 from diarist.memory.observational.roles.transcript import outline_arguments
 from diarist.messages import ToolPart, as_text
@@ -67,15 +66,15 @@ def shorten(text: str, length: int) -> str:
 
 
 def _parsed(value: Any) -> Any:
-    """Return the JSON in a text, or in text parts; other values unchanged."""
+    """Return the JSON in a text, or in text parts, with numbers as they are written there; other values unchanged."""
     if isinstance(value, list):
         rows = cast("list[Any]", value)
         parts = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
         texts = [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]
         value = "\n".join(texts) if texts and len(texts) == len(rows) else rows
     if isinstance(value, str) and len(value) < _LONGEST_JSON and value.lstrip()[:1] in ("{", "["):
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(value)
+        with suppress(ValueError, RecursionError):
+            return json.loads(value, parse_float=str, parse_int=str, parse_constant=str)
     return cast("Any", value)
 
 
@@ -83,7 +82,9 @@ def _is_error(result: Any) -> bool:
     if isinstance(result, dict):
         fields = cast("dict[str, Any]", result)
         status = str(fields.get("status")).lower()
-        return bool(fields.get("error")) or fields.get("success") is False or status in ("error", "failed")
+        error = fields.get("error")
+        failed = bool(error.strip("-.0") if isinstance(error, str) else error)  # "0" and "0.00" are no errors
+        return failed or fields.get("success") is False or status in ("error", "failed")
     return isinstance(result, str) and _ERROR.match(result[:300]) is not None
 
 
@@ -106,7 +107,7 @@ def _outline(value: Any, room: int, depth: int = 0) -> str:
     if isinstance(value, dict):
         simple_first = sorted(cast("dict[str, Any]", value).items(), key=lambda field: isinstance(field[1], dict))
         filled = islice((field for field in simple_first if field[1] not in (None, "", [], {})), _FIELDS[depth])
-        fields = [f"{name} {_outline(inner, room // 2, depth + 1)}" for name, inner in filled]
+        fields = [f"{as_text(name)} {_outline(inner, room // 2, depth + 1)}" for name, inner in filled]
         telling = sorted(fields, key=lambda field: _TELLING.search(field) is None)
         return ", ".join(_fit(telling, room) or telling[:1])
     text = "" if value is None else as_text(value).strip()
