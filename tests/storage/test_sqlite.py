@@ -252,6 +252,53 @@ def test_child_of_a_fork_opens_connections_of_its_own(path: Path) -> None:
     assert asyncio.run(_thread_ids(path)) == {"parent", "child", "after"}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_what_a_forked_child_writes_outlives_the_parent(path: Path) -> None:
+    fork = """
+import warnings; warnings.simplefilter("ignore")  # newer versions warn of fork
+create("parent")
+has_written, has_closed = os.pipe(), os.pipe()
+if os.fork():
+    os.read(has_written[0], 1)
+    asyncio.run(storage.close())
+    os.write(has_closed[1], b".")
+    os.wait()
+else:
+    create("child")
+    os.write(has_written[1], b".")
+    os.read(has_closed[0], 1)
+    create("late")
+    os._exit(0)
+"""
+    run_python(f"{USE}\n{fork}", path)
+    assert asyncio.run(_thread_ids(path)) == {"parent", "child", "late"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_fork_while_other_threads_write_leaves_parent_and_child_able_to_write(path: Path) -> None:
+    fork = """
+import threading, warnings; warnings.simplefilter("ignore")
+create("first")
+is_done = False
+
+def work():
+    while not is_done:
+        asyncio.run(storage.append_event("key", "written", {}))
+
+writer = threading.Thread(target=work)
+writer.start()
+for number in range(20):
+    if not (child := os.fork()):
+        create(f"child-{number}")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+is_done = True
+writer.join()
+"""
+    run_python(f"{USE.replace('sys.argv[1])', 'sys.argv[1], busy_timeout=5)')}\n{fork}", path)
+    assert {f"child-{number}" for number in range(20)} <= asyncio.run(_thread_ids(path))
+
+
 def test_importing_the_package_loads_no_database_library() -> None:
     script = "import sys, diarist.storage; print('asyncpg' in sys.modules, 'sqlite3' in sys.modules)"
     assert run_python(script) == "False False\n"

@@ -86,13 +86,27 @@ class ThreadDatabase(Database):
         self._schema, self.location, self._connect = schema, location, connect
         self._remedies = {**remedies, "SQLITE_BUSY": _BUSY.format(seconds=busy_timeout)}
         self._open: _Threads | None = None
-        self._lock = threading.Lock()
+        self._finalizer: weakref.finalize[..., ThreadDatabase] | None = None
 
     async def close(self) -> None:
-        with self._lock:
+        with _changing:
             opened, self._open = self._open, None
         if opened is not None:
             await asyncio.to_thread(opened.close)
+
+    def _threads(self) -> _Threads:
+        """Return the threads; open others if there are none, if they were closed, or after a fork."""
+        opened = self._open
+        if opened is None or not opened.is_open:
+            with _changing:
+                opened = self._open
+                if opened is None or not opened.is_open:
+                    self._open = opened = _Threads(self._connect)
+                    if self._finalizer is not None:
+                        self._finalizer.detach()
+                    self._finalizer = weakref.finalize(self, opened.close, wait=False)
+                    self._finalizer.atexit = False  # see _close_at_exit
+        return opened
 
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
@@ -125,13 +139,7 @@ class ThreadDatabase(Database):
             after: Called in the same thread, once the caller has its result.
         """
         while True:
-            opened = self._open
-            if opened is None or opened.pid != os.getpid():  # neither threads nor SQLite survive a fork
-                with self._lock:
-                    opened = self._open
-                    if opened is None or opened.pid != os.getpid():
-                        self._open = opened = _Threads(self._connect)
-                        weakref.finalize(self, opened.close, wait=False).atexit = False  # see _close_at_exit
+            opened = self._threads()
             now_doing, where = "open", self.location
             try:
                 if not opened.ready:
@@ -212,7 +220,7 @@ class _Workers:
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
-        self._closed = False
+        self.is_closed = False
         self._lock = threading.RLock()  # garbage collection may call ``close`` in one of these threads
         _living.add(self)
 
@@ -224,8 +232,8 @@ class _Workers:
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
-        with self._lock:
-            if self._closed:
+        with _changing, self._lock:
+            if self.is_closed:
                 raise ClosedError
             self._unfinished += 1
             if len(self._threads) < min(self._most, self._unfinished):
@@ -266,8 +274,8 @@ class _Workers:
         if self._pid != os.getpid():
             return
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if not self.is_closed:
+                self.is_closed = True
                 for _ in self._threads:
                     self._queue.put(None)
         if wait:
@@ -296,12 +304,34 @@ class _Threads:
         self.writing = _Workers(1, "diarist-writer", connect, closing)
         self.reading = _Workers(READERS, "diarist-reader", connect, closing)
 
+    @property
+    def is_open(self) -> bool:
+        """Return True in the process that opened them, until they are closed."""
+        return self.pid == os.getpid() and not self.writing.is_closed
+
     def close(self, *, wait: bool = True) -> None:
         self.writing.close(wait=wait)
         self.reading.close(wait=wait)
 
 
 _living: WeakSet[_Workers] = WeakSet()
+_changing = threading.RLock()
+"""Held while threads start, and during a fork."""
+
+
+def _close_before_fork() -> None:
+    """Close all connections, and start no thread until the fork is over; the next jobs open connections again.
+
+    SQLite remembers the locks on its files in memory. A child would inherit that memory, but not the locks: other
+    processes would take themselves for the last user of the file, and remove the log to which the child writes.
+    """
+    _changing.acquire()
+    for workers in list(_living):
+        workers.close(wait=True)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_close_before_fork, after_in_parent=_changing.release, after_in_child=_changing.release)
 
 
 @atexit.register
