@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Processor, Tool
+from diarist.models.base import ModelRequest
 from diarist.processors import ProcessLLMRequestArgs
 from diarist.storage import Storage
 from diarist.testing import ScriptedModel, ToolCall
@@ -121,3 +122,28 @@ async def test_calls_that_are_approved_one_by_one_stay_with_their_results(
     called = next(row for row in rows if row.role == "assistant" and row.tool_parts)
     for results in (row for row in rows if row.role == "tool"):
         assert all((results.id in ids) == (called.id in ids) for ids in covered)
+
+
+@ways
+async def test_each_prompt_of_a_long_turn_has_the_date(storage: Storage, buffer_tokens: Any) -> None:
+    """The first note of a day has it; that message may leave the window during a later turn."""
+
+    left = [0]
+
+    def answer(_: ModelRequest) -> Any:
+        left[0] -= 1
+        return ToolCall("look") if left[0] else "Done."
+
+    model = ScriptedModel(answer, name="actor")
+    memory = observational(storage, message_tokens=200, buffer_tokens=buffer_tokens)
+    look = Tool(name="look", function=lambda: words("found", 30))
+    agent = Agent(model=model, tools=[look], memory=memory, max_steps=100)
+    for question in ("What can I book?", "And what if I have ten days?"):
+        left[0] = 25
+        await agent.generate(question, thread="t")
+        await memory.settled()
+    dated = ["Today is " in request.prompt.text for request in model.requests]
+    assert len(dated) > 40
+    assert all(dated)
+    notes = [message.sent for message in await memory.messages.list(thread="t") if message.role == "user"]
+    assert all(note is not None and "Today is " in note.text for note in notes)

@@ -107,10 +107,17 @@ class Walk:
             assert any("summary-" in text for _, text in notes[kept:])
 
     def _check_messages(self, messages: Sequence[tuple[str, str, str]]) -> None:
-        """What stays is sent as it was, and what leaves is the oldest: but a question stays while it is answered."""
+        """What stays is sent as it was, and what leaves is the oldest: but a question stays while it is answered, and
+        gets the date if no note in the window has it any more."""
         ids = {message_id for message_id, _, _ in messages}
-        stayed = [message for message in self.messages if message[0] in ids]
-        assert stayed == [message for message in messages if message in self.messages]
+        stayed = {message[0]: message for message in self.messages if message[0] in ids}
+        now = {message[0]: message for message in messages if message[0] in stayed}
+        assert list(stayed) == list(now)
+        changed = [id for id, message in now.items() if message != stayed[id]]
+        if changed:
+            (id,) = changed
+            assert "Today is" in now[id][2]
+            assert not any("Today is" in text for _, _, text in stayed.values())
         steps = [message for message in self.messages if message[1] != "user"]
         left = [message[0] in ids for message in steps]
         assert left == sorted(left), "what left was not the oldest"

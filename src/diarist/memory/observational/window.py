@@ -152,6 +152,11 @@ class Window:
             tails=tails,
         )
 
+    @property
+    def has_date(self) -> bool:
+        """Return True if a memory note in the window has the date."""
+        return any(row.sent is not None and "date" in row.sent.made_from for row in self.rows)
+
     async def tails(self) -> list[Tail]:
         """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
         StorageError."""
