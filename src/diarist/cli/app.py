@@ -355,8 +355,8 @@ def worker(
 ) -> None:
     """Run the background work of a memory that has a queue.
 
-    SIGTERM and Ctrl-C stop the worker: it takes no more jobs, and returns unfinished jobs to the queue. You can run
-    any number of workers. They log to standard error. Exit status: 0 stopped, 1 the database failed, 2 bad input.
+    SIGTERM and Ctrl-C stop a running worker: it takes no more jobs, and returns unfinished jobs to the queue. You can
+    run any number of workers. They log to standard error. Exit status: 0 stopped, 1 the database failed, 2 bad input.
     """
     from diarist.cli.worker import find, serve
 

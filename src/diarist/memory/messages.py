@@ -252,7 +252,8 @@ class Messages:
         embedded in the background.
 
         Returns:
-            The number of messages read; 0 for a thread that another process is embedding.
+            The number of messages read. A thread that another process is embedding is skipped, also for up to a minute
+            after that process was killed.
 
         Raises:
             ConfigError: This memory has no vectors; or the embedder's vectors do not have the length it declares.

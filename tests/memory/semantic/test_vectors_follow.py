@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from diarist import Agent, Memory, Message, tool
 from diarist.exceptions import NotFoundError
 from diarist.models.embedders import Purpose
-from diarist.storage import InMemoryStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.vectors import Filter, InMemoryVectorStore, Metadata, VectorStore
 from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
@@ -93,6 +94,28 @@ async def test_a_later_turn_embeds_a_thread_that_a_killed_process_left() -> None
     await memory.storage.release_lease(lease)  # as it expires
     await say(memory, "Pizza?", thread="two")
     assert "Rome is warm." in [hit.message.text for hit in (await memory.recall("Italy", resource="ada")).items]
+
+
+async def test_a_later_turn_embeds_what_another_process_could_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("diarist.memory.semantic.embedding_jobs.monotonic", lambda: now)
+    older, other = TopicEmbedder(), TopicEmbedder()
+    memory, elsewhere = (
+        memory_with(embedder, storage=SQLiteStorage(tmp_path / "memory.db")) for embedder in (older, other)
+    )
+    async with memory, elsewhere:
+        await say(memory, "A garden", thread="one")
+        other.failing = RuntimeError("out of order")
+        await say(elsewhere, "Rome is warm.", thread="two")
+        for _ in range(2):  # turns in between delay nothing
+            now += 149
+            await say(memory, "Pizza is round.", thread="one")
+            assert "Rome is warm." not in older.texts  # not every turn reads all threads
+        now += 2
+        await say(memory, "Pizza is round.", thread="one")
+        assert "Rome is warm." in [hit.message.text for hit in (await memory.recall("Italy", resource="ada")).items]
 
 
 def test_what_ended_with_its_event_loop_is_embedded_by_a_later_turn() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from time import monotonic
 
 from diarist.byte_cache import ByteCache, size_of
 from diarist.concurrency import inner_cancel_as_error, program_is_ending
@@ -26,8 +27,11 @@ logger = logging.getLogger("diarist")
 
 _LONGEST_WAIT = 60.0
 
-_COMPLETE = 1_000_000
+_CHECKED = 1_000_000
 """Size limit, in bytes, of the cache of resources that are embedded completely."""
+
+_CHECK_AGAIN = 300.0
+"""Seconds after which all threads of a resource are checked again: another process may have failed to embed some."""
 
 
 class EmbeddingJobs:
@@ -49,12 +53,12 @@ class EmbeddingJobs:
         self._index, self._storage, self._counter, self._background = index, storage, counter, background
         self._vector: VectorOption = vector
         self._waiting: dict[str, Thread] = {}
-        self._complete: ByteCache[str, bool] = ByteCache(_COMPLETE)
+        self._checked: ByteCache[str, float] = ByteCache(_CHECKED)
         self._store: VectorStore | None = None
 
     def start(self, thread: Thread) -> None:
-        """Embed new messages of the thread in the background. The first time, or after a failure, embed those of all
-        threads of its resource."""
+        """Embed new messages of the thread in the background. The first time, after a failure, and every five minutes,
+        embed those of all threads of its resource."""
         index = self._index
         if index is None:
             return
@@ -138,14 +142,15 @@ class EmbeddingJobs:
         while mine := [found for found in list(self._waiting.values()) if found.resource_id == resource_id]:
             for thread in mine:
                 del self._waiting[thread.id]
-            is_complete = self._complete.get(resource_id)
-            self._complete.drop(resource_id)  # until this job is complete: it may fail, or end with its event loop
+            checked = self._checked.get(resource_id)
+            self._checked.drop(resource_id)  # until this job is complete: it may fail, or end with its event loop
             try:
-                if not is_complete:
+                if checked is None or monotonic() - checked >= _CHECK_AGAIN:
+                    checked = monotonic()
                     behind = await inner_cancel_as_error(index.behind(resource_id))
                     mine = list({found.id: found for found in [*mine, *behind]}.values())
                 if all([await self._embed(index, thread) for thread in mine]):
-                    self._complete.put(resource_id, True, size_of(resource_id))
+                    self._checked.put(resource_id, checked, size_of(resource_id))
             except Exception as error:  # any error of the user's store; the next turn continues from the cursor
                 _tell(resource_id, error)
 
