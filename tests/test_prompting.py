@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -217,6 +218,27 @@ def test_errors_are_marked() -> None:
     (result,) = prompt.messages[1].parts
     assert isinstance(result, ToolResultPart)
     assert (result.text, result.is_error) == ("boom", True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "sent"),
+    [
+        ("Bob paid it in cash.", "This call was declined: Bob paid it in cash."),
+        ("The user declined this call.", "The user declined this call."),
+    ],
+)
+def test_the_text_of_a_denied_call_says_that_it_was_declined(reason: str, sent: str) -> None:
+    call = ToolPart(call_id="1", name="pay", args={})
+    denied = replace(call, state="denied", result=reason)
+    by_a_processor = [Message(role="assistant", parts=[denied])]
+    by_a_person = [Message(role="assistant", parts=[call]), Message(role="tool", parts=[denied])]
+    late = [Message.user("Pay."), Message(role="tool", parts=[denied])]
+    assert [build_prompt([], history).messages[-1].text for history in (by_a_processor, by_a_person, late)] == [
+        sent,
+        sent,
+        f"[Late result of pay, call 1]\n{sent}",
+    ]
+    assert denied.result == reason
 
 
 def test_the_block_that_memory_sent_stands_before_the_users_words() -> None:

@@ -119,7 +119,7 @@ class ToolPart:
 
     @property
     def result_text(self) -> str:
-        """Return the result as the model sees it: a string as it is, other values as JSON; empty while pending."""
+        """Return the result as text: a string as it is, other values as JSON; empty while pending."""
         return "" if self.state == "call" else as_text(self.result)
 
     def __str__(self) -> str:

@@ -29,6 +29,9 @@ FEEDBACK_TAG = "processor-retry-feedback"
 APPROVED_KEY = "diarist_approved"
 """Metadata key of a message: ids of its calls that were approved and started, so that none runs twice."""
 
+DECLINED = "The user declined this call."
+"""The stored result of a call that was declined without a reason."""
+
 _RESULT_LOST = "This call was approved and started, but its run failed, so its result is unknown."
 
 _CUT = "[The user stopped your answer here.]"
@@ -154,7 +157,7 @@ def _join(results: Message, out: list[Message], waiting: dict[str, tuple[int, in
     for part in results.tool_parts:
         if part.call_id not in waiting:
             name = f" of {part.name}" if part.name else ""
-            late.append(f"[Late result{name}, call {part.call_id}]\n{part.result_text}")
+            late.append(f"[Late result{name}, call {part.call_id}]\n{_result_text(part)}")
             continue
         message_index, part_index = waiting.pop(part.call_id)
         parts = list(out[message_index].parts)
@@ -234,7 +237,7 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
                 result = ToolResultPart(
                     call_id=part.call_id,
                     name=part.name,
-                    text=part.result_text,
+                    text=_result_text(part),
                     is_error=part.state != "result",
                     provider_executed=part.provider_executed,
                     provider_data=copy_json(part.provider_data) if part.provider_executed else None,
@@ -245,6 +248,13 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
     close()
     # Leave out a message that has only reasoning, because its call was left out: providers refuse it.
     return [m for m in out if not all(isinstance(part, ReasoningPart) for part in m.parts)]
+
+
+def _result_text(part: ToolPart) -> str:
+    """Return the result for the model. Of a denied call only the reason is stored, which may read like the tool's
+    answer, and not all providers take a mark for it. A person or a processor may have denied the call."""
+    text = part.result_text
+    return f"This call was declined: {text}" if part.state == "denied" and text != DECLINED else text
 
 
 def _copied(part: Content) -> Content:

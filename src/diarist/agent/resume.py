@@ -9,7 +9,7 @@ from diarist.agent.tools import WaitsFor
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message, Part, ToolPart
-from diarist.prompting import APPROVED_KEY
+from diarist.prompting import APPROVED_KEY, DECLINED
 from diarist.run_context import RunContext
 from diarist.tools import Tool
 
@@ -142,7 +142,7 @@ async def answer_calls(
         call = calls[call_id]
         part = ToolPart(call_id=call.call_id, name=call.name, args=dict(call.args))
         if answer is not True:
-            part.state, part.result = "denied", answer or "The user declined this call."
+            part.state, part.result = "denied", answer or DECLINED
         parts.append(part)
     results = Message(role="tool", parts=parts, run_id=context.run_id)
     new_input = messages.input

@@ -21,7 +21,7 @@ from diarist.memory.observational.roles.extractive import observer, tools
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
 from diarist.memory.observational.roles.extractive.observer import ExtractiveObserver
 from diarist.memory.observational.roles.extractive.reflector import ExtractiveReflector, read_lines
-from diarist.messages import FilePart, Message, ToolPart
+from diarist.messages import FilePart, Message, Part, ToolPart
 from diarist.storage import InMemoryStorage
 from diarist.storage.records import Observation
 from diarist.tokens import default_counter
@@ -105,6 +105,25 @@ async def test_failed_calls_are_named_and_not_ticked() -> None:
     assert "✅" not in error
     assert "denied: not now" in await notes(called("book_hotel", {}, "not now", state="denied"))
     assert "→ Error: no such city" in await notes(called("book_hotel", {}, "Error: no such city"))
+
+
+@pytest.mark.parametrize("name", ["refund", ""])  # a client that runs the tool may send only the call's id
+async def test_calls_that_were_answered_later_are_noted_once_with_their_outcome(name: str) -> None:
+    calls: list[Part] = [
+        ToolPart(call_id=str(amount), name="refund", args={"order": f"A-{amount}", "amount": amount})
+        for amount in (900, 50)
+    ]
+    outcomes: list[Part] = [
+        ToolPart(call_id="900", name=name, args={}, state="result", result="refunded 900"),
+        ToolPart(call_id="50", name=name, args={}, state="denied", result="too late"),
+    ]
+    answered = [Message(role="assistant", parts=calls), Message(role="tool", parts=outcomes)]
+    text = await notes(user("Please refund order A-900 and order A-50 of last Tuesday."), *answered)
+    assert [line.partition("called ")[2] for line in text.splitlines() if "called" in line] == [
+        'refund(order="A-900", amount=900) → refunded 900',
+        'refund(order="A-50", amount=50) → denied: too late',
+    ]
+    assert "✅" in text
 
 
 @pytest.mark.parametrize(

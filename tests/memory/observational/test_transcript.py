@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.memory.observational.roles.transcript import render_transcript
-from diarist.messages import DataPart, FilePart, Message, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
+from diarist.messages import DataPart, FilePart, Message, Part, ReasoningPart, SentBlock, SourcePart, TextPart, ToolPart
 from diarist.tokens import default_counter
 
 MORNING = datetime(2026, 3, 2, 9, 12, tzinfo=UTC)
@@ -53,14 +53,21 @@ def test_speakers_may_have_names_that_cannot_break_the_frame() -> None:
 
 def test_a_result_that_came_later_names_its_call() -> None:
     waiting = ToolPart(call_id="1", name="refund", args={"order": "B-3"})
-    done = ToolPart(call_id="1", name="refund", args={"order": "B-3"}, state="result", result="refunded")
+    done = replace(waiting, state="result", result="refunded")
+    denied = ToolPart(call_id="2", name="", args={}, state="denied", result="too late")  # a client may send only the id
+    calls: list[Part] = [waiting, replace(waiting, call_id="2", args={"order": "B-4"}), replace(waiting, call_id="3")]
     messages = [
-        Message(role="assistant", parts=[waiting], created_at=None),
-        Message(role="tool", parts=[done], created_at=None),
+        Message(role="assistant", parts=calls, created_at=None),
+        Message(role="tool", parts=[done, denied], created_at=None),
+        Message(role="assistant", parts=[replace(waiting)], created_at=None),  # an id used twice
     ]
     assert render_transcript(messages).splitlines()[1:] == [
+        '[#1] Tool call refund(order="B-3")',
+        '[#1] Tool call refund(order="B-4")',
         '[#1] Tool call refund(order="B-3") (no result yet)',
         '[#2] Tool result refund(order="B-3"): refunded',
+        '[#2] Tool call denied refund(order="B-4"): too late',
+        '[#3] Tool call refund(order="B-3") (no result yet)',
     ]
     nameless = replace(done, args={})
     assert render_transcript([Message(role="tool", parts=[nameless], created_at=None)]).endswith("refund: refunded")

@@ -7,7 +7,8 @@ escaped, so that no message can imitate the frame around it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -64,8 +65,9 @@ def render_transcript(
         thread = thread_label(thread_id, obscured=obscure_threads) if name_threads or len(threads) > 1 else None
         heading = ""
         before: datetime | None = None
+        paired = pair_results(message for _, message in section)
         for number, message in section:
-            body = _entries(message, files, counter, tool_result_tokens, message_tokens)
+            body = _entries(message, files, paired, counter, tool_result_tokens, message_tokens)
             if not body:
                 continue
             said = local_time(message, zone)
@@ -87,6 +89,23 @@ def numbered_files(messages: Sequence[Message]) -> list[tuple[int, FilePart]]:
     """Return the attachments of ``messages`` with their numbers in the transcript."""
     parts = (part for message in messages if message.role != "system" for part in message.parts)
     return list(enumerate((part for part in parts if isinstance(part, FilePart)), start=1))
+
+
+def pair_results(messages: Iterable[Message]) -> dict[int, ToolPart | None]:
+    """Find calls with their result in a later message of role ``tool``, as after an approval.
+
+    Returns by ``id`` of the parts: for such a result, its call with the result; for the call, None.
+    """
+    paired: dict[int, ToolPart | None] = {}
+    waiting: dict[str, ToolPart] = {}
+    for message in messages:
+        for part in message.tool_parts:
+            if part.state == "call":
+                waiting[part.call_id] = part
+            elif message.role == "tool" and (call := waiting.pop(part.call_id, None)):
+                paired[id(call)] = None
+                paired[id(part)] = replace(call, state=part.state, result=part.result)
+    return paired
 
 
 def load_zone(name: str) -> tzinfo:
@@ -158,7 +177,12 @@ def cut_text(text: str, tokens: int, counter: TokenCounter) -> str:
 
 
 def _entries(
-    message: Message, files: Mapping[int, int], counter: TokenCounter, tool_result_tokens: int, limit: int | None
+    message: Message,
+    files: Mapping[int, int],
+    paired: Mapping[int, ToolPart | None],
+    counter: TokenCounter,
+    tool_result_tokens: int,
+    limit: int | None,
 ) -> list[str]:
     """Return an entry for each part of a message that has visible content, with further lines indented."""
     if message.role == "system":
@@ -173,16 +197,18 @@ def _entries(
             case TextPart() if part.text.strip():
                 blocks.append((f"{who}: ", part.text.strip()))
             case ToolPart():
-                name = escape_tags(_SPACE.sub(" ", part.name))
-                call = f"({outline_arguments(part.args)})"
+                now = paired.get(id(part), part)
+                asked = now or part
+                name = escape_tags(_SPACE.sub(" ", asked.name))
+                call = f"({outline_arguments(asked.args)})"
                 if part.state == "call":
-                    blocks.append((f"Tool call {name}", f"{call} (no result yet)"))
+                    blocks.append((f"Tool call {name}", f"{call} (no result yet)" if now else call))
                     continue
                 text = part.result_text.strip()
                 if size is None or size > tool_result_tokens:
                     text = cut_text(text, tool_result_tokens, counter)
                 outcome, text = f"{_OUTCOMES[part.state]} {name}", text or "(empty)"
-                if message.role == "tool" and part.args:  # the call is in an earlier message
+                if message.role == "tool" and asked.args:  # the call is in an earlier message
                     blocks.append((outcome, f"{call}: {text}"))
                 else:
                     if message.role != "tool":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import lru_cache
@@ -28,7 +28,7 @@ from diarist.memory.observational.roles.extractive.reflector import (
 )
 from diarist.memory.observational.roles.extractive.tools import ERROR_LINE, note_tool, shorten
 from diarist.memory.observational.roles.parsing import escape_tags
-from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, speaker
+from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, pair_results, speaker
 from diarist.messages import FilePart, Message, TextPart, ToolPart
 from diarist.storage.records import Observation
 from diarist.tokens import rarity
@@ -109,9 +109,10 @@ class ExtractiveObserver:
             label = thread_label(id, obscured=self._config.obscures_threads)
             thread = label if self._config.scope == "resource" or len(threads) > 1 else None
             notes: list[_Note] = []
+            paired = pair_results(message for _, message in section)
             for _, message in section:
                 await asyncio.sleep(0)  # let other tasks run: the work per message is limited
-                notes += _notes_of(message)
+                notes += _notes_of(message, paired)
             by_line: dict[tuple[str, str], list[_Note]] = {}
             for note in _choose(notes, set(known)):
                 by_line.setdefault(note.line, []).append(note)
@@ -166,7 +167,7 @@ class _Note:
         return sum(self.words.values())
 
 
-def _notes_of(message: Message) -> Iterator[_Note]:
+def _notes_of(message: Message, paired: Mapping[int, ToolPart | None]) -> Iterator[_Note]:
     """Yield everything in a message that could be noted."""
     named = isinstance(message.metadata.get("name"), str)
     group, who = "people" if named else "user" if message.role == "user" else "assistant", speaker(message)
@@ -182,12 +183,12 @@ def _notes_of(message: Message) -> Iterator[_Note]:
             case FilePart():
                 text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
                 yield _Note(message, group, "🟡", who, text, len(text), {text: 5.0})
-            case ToolPart():
-                text, mark = note_tool(part)
-                size = len(part.result_text) + len(text)
-                yield _Note(
-                    message, "tools", mark, "Assistant called", text, size, {text: 6.0 if mark == "✅" else 3.0}
-                )
+            case ToolPart() if call := paired.get(id(part), part):
+                text, mark = note_tool(call)
+                denied = call.state == "denied"  # it and results that came later bring room for their line
+                size = len(call.result_text) + len(text) + (_LINE if denied or message.role == "tool" else 0)
+                worth = 6.0 if denied or mark == "✅" else 3.0
+                yield _Note(message, "tools", mark, "Assistant called", text, size, {text: worth})
             case _:
                 pass
 
