@@ -188,6 +188,55 @@ async def test_messages_that_the_loop_inserts_before_known_ones_are_sent_and_not
 
 
 @pytest.mark.parametrize("with_ids", [False, True])
+async def test_a_loop_may_give_the_whole_history_from_the_second_call_on(memory: Memory, with_ids: bool) -> None:
+    def named(messages: list[dict[str, Any]], *ids: str) -> list[dict[str, Any]]:
+        return [{**said, "id": id} if with_ids else said for said, id in zip(messages, ids, strict=True)]
+
+    earlier, asked = named([*ASKED, *SAID], "q1", "a1"), named(user("And Oslo?"), "q2")
+    async with memory.turn(thread="t") as turn:
+        await turn.commit(earlier)
+    await memory.messages.save([{"role": "user", "content": "My PIN is 1234", "id": "pin"}], thread="t")
+    await memory.forget(message_ids=["pin"], thread="t")
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(asked)
+        forgotten = named(user("My PIN is 1234"), "pin")
+        view = await turn.prompt([*earlier, *forgotten, *asked, *LOOKED, *SEEN])
+        assert [message.role for message in view.messages] == ["user", "assistant", "user", "assistant", "tool"]
+        assert "1234" not in view.prompt.text
+        assert len(view.order) == len(set(view.order))
+    assert await texts(memory) == ["How is Rome?", "Sunny.", "And Oslo?", ""]
+
+
+async def test_a_summary_of_the_first_steps_is_sent_in_their_place_and_not_stored(memory: Memory) -> None:
+    other = {**CALL, "id": "c2"}
+    step = [{"role": "assistant", "content": None, "tool_calls": [other]}, {**SEEN[0], "tool_call_id": "c2"}]
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt(ASKED)
+        await turn.prompt([*ASKED, *LOOKED, *SEEN, *step])
+        view = await turn.prompt([*ASKED, {"role": "assistant", "content": "I looked once."}, *step])
+        assert [message.role for message in view.messages][-2:] == ["assistant", "tool"]
+        assert "I looked once." in view.prompt.text
+    assert "I looked once." not in await texts(memory)
+
+
+async def test_inserted_messages_keep_their_order_beside_a_reminder_that_moved(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt([*ASKED, *user("Be brief.")])
+        await turn.prompt([*ASKED, *LOOKED, *SEEN, *user("Be brief.")])
+        given = [*ASKED, *LOOKED, *SEEN, *user("In Celsius!"), *user("Be brief.")]
+        view = await turn.prompt(given)
+        assert view.messages[-1].text.endswith("In Celsius!")
+        view = await turn.prompt([*user("Ada is in a hurry."), *given])
+        assert [message.text.split("\n")[-1] for message in view.messages if message.role == "user"] == [
+            "Ada is in a hurry.",
+            "How is Rome?",
+            "Be brief.",
+            "In Celsius!",
+        ]
+    assert await texts(memory) == ["How is Rome?", "Be brief.", "", "In Celsius!"]
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
 async def test_a_reminder_at_the_end_of_each_request_hides_nothing(memory: Memory, with_ids: bool) -> None:
     history: list[dict[str, Any]] = user("How is Rome?")
     async with memory.turn(thread="t") as turn:

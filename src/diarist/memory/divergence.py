@@ -237,14 +237,17 @@ class _History:
         self._by_id = defaultdict[str, int](int)
         self._by_content = defaultdict[Hashable, int](int)
         self._by_role = defaultdict[str, int](int)
-        self._by_words = defaultdict[str, int](int)  # of the assistant's messages without calls
+        self._by_words = defaultdict[str, int](int)  # of the assistant's messages without calls ...
+        self._lengths = set[int]()  # ... and the lengths of these words
         for place, message in enumerate(messages):
             bit = 1 << place
             self._by_id[message.id] |= bit
             if message.id not in by_id:
                 self._by_role[message.role] |= bit
                 if message.role == "assistant" and not message.tool_parts:
-                    self._by_words[_squeezed(message)] |= bit
+                    words = _squeezed(message)
+                    self._by_words[words] |= bit
+                    self._lengths.add(len(words))
                 for key in _keys(message):
                     self._by_content[key] |= bit
 
@@ -273,7 +276,10 @@ class _History:
                 said = ""
             elif isinstance(place, Message) and (words := _squeezed(place)):
                 said += words
-                here |= self._by_words.get(words, 0) | self._by_words.get(said, 0)
+                if place.tool_parts:
+                    here |= self._by_words.get(words, 0)
+                if len(said) > len(words) and len(said) in self._lengths:  # a hash of each would take long
+                    here |= self._by_words.get(said, 0)
             if place.role == "user":
                 ends = open | unanswered
                 found = (ends & here) << 1

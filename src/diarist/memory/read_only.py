@@ -45,8 +45,7 @@ class ReadOnlyDiary(DiaryProcessor):
             return None
         asked = asked_in(args.message_list)
         if args.step_number == 0 and asked is not None:  # the note that a recorded run would send
-            state.note_of_others, state.tails = asked.sent, await self._tails(state.memory)
-            self._compose(state, state.memory, asked)
+            self._compose(state.memory, asked, asked.sent, await self._tails(state.memory))
         return self._add_diary(args)
 
     async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:

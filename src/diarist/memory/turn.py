@@ -354,16 +354,17 @@ class Turn:
         ``_LoopHistory`` those that the loop inserted.
 
         A loop may keep no ids, so a message is also known by its content. Such messages are looked for in order; a
-        user message may also have moved. Answers and results behind a known message are new.
+        user message may also have moved. Messages before a known one are inserted, unless it has moved behind them.
+        Answers before all known messages are earlier ones of the thread, given again.
         """
         place_of_id = {message.id: place for place, message in enumerate(self._known)}
         places_of: dict[object, list[int]] = defaultdict(list)  # indexes in _known, by content
         for place, message in enumerate(self._known):
             places_of[_key(message)].append(place)
         taken = {place_of_id[message.id] for message in folded if message.id in place_of_id}
-        next_place, has_answer = 0, False
+        next_place = 0
         new: list[Message] = []
-        waiting: list[Message] = []  # inserted, if a known message follows
+        waiting: list[Message] = []  # inserted, or new if no known message follows
         inserted: dict[str, list[Message]] = {}
         for message in folded:
             place = place_of_id.get(message.id)
@@ -371,18 +372,17 @@ class Turn:
                 free = [place for place in places_of[_key(message)] if place not in taken]
                 in_order = [place for place in free if place >= next_place]
                 place = next(iter(in_order or (free if message.role == "user" else ())), None)
-            if place is not None:
-                message.id = self._known[place].id
-                taken.add(place)
-                next_place = max(next_place, place + 1)
-                if waiting:
-                    inserted[message.id], waiting = waiting, []
-            elif next_place and (has_answer or message.role != "user"):
-                has_answer = True
-                new += [*waiting, message]
-                waiting = []
-            else:
+            if place is None:
                 waiting.append(message)
+                continue
+            message.id = self._known[place].id
+            taken.add(place)
+            has_answer = any([one.role != "user" for one in waiting])
+            if next_place and (place < next_place or (has_answer and message.role == "user")):
+                new += waiting  # the known message has moved behind them
+            elif next_place or not has_answer:  # otherwise earlier messages of the thread, given again
+                inserted[message.id] = waiting
+            next_place, waiting = max(next_place, place + 1), []
         return new + waiting, inserted
 
     async def _store(self) -> None:
@@ -430,13 +430,13 @@ class Turn:
     def _window(self, history: _LoopHistory) -> list[Message]:
         """Return the run's messages for the prompt, with those that the loop inserted."""
         window = self._context.messages.messages
-        if not history.inserted:
-            return window
-        stored = _stored_ids(history.messages, window)
-        inserted = {stored.get(next_id, next_id): messages for next_id, messages in history.inserted.items()}
         places = {message.id: place for place, message in enumerate(window)}
-        for next_id, messages in reversed(inserted.items()):
-            place = places.get(next_id, 0)  # memory's notes may cover that message
+        stored = _stored_ids(history.messages, window) if history.inserted else {}
+        at = [  # memory's notes may cover the next message
+            (places.get(stored.get(next_id, next_id), 0), [one for one in messages if one.id not in places])
+            for next_id, messages in history.inserted.items()
+        ]
+        for place, messages in sorted(at, key=lambda one: one[0], reverse=True):
             window[place:place] = messages
         return window
 

@@ -88,8 +88,6 @@ class DiaryProcessorState:
         memory: None if the call has no thread, or its diary cannot be read.
         notes: Number of system messages with the diary.
         halvings: Number of times the window was halved because the provider rejected the prompt as too long.
-        note_of_others: The note that other parts of memory wrote for the question.
-        tails: News of other threads for the question.
     """
 
     def __init__(self, recorder: RunRecorder) -> None:
@@ -99,8 +97,6 @@ class DiaryProcessorState:
         self.made_room = False
         self.halvings = 0
         self.notes = 0
-        self.note_of_others: SentBlock | None = None
-        self.tails: Sequence[Tail] = ()
 
 
 class DiaryProcessor(Processor[Any]):
@@ -192,9 +188,10 @@ class DiaryProcessor(Processor[Any]):
             return self._add_diary(args)
         state.listener.warning = ""
         asked = asked_in(messages)
+        note_of_others = asked.sent if asked is not None else None  # what other parts of memory wrote for this question
+        tails = await self._tails(memory) if asked is not None else []
         if asked is not None:
-            state.note_of_others, state.tails = asked.sent, await self._tails(memory)
-            self._compose(state, memory, asked)
+            self._compose(memory, asked, note_of_others, tails)
         synced = await state.recorder.sync(context)
         if synced.changed or synced.removed:
             await memory.drop_notes_of(synced.changed, synced.removed)
@@ -206,12 +203,17 @@ class DiaryProcessor(Processor[Any]):
         pinned = _pinned(context) | state.recorder.pinned
         before = memory.log
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
-        question = asked_in(messages, context.run_id)
-        if question and memory.log is not before and (asked or not memory.window.has_date):
-            question.sent = None  # it was made from the old diary, or leaves out what has left the window
-            self._compose(state, memory, question)
-            await state.recorder.rewrite([question])
-            memory.window.add([question])
+        if asked is not None and memory.log is not before:  # its memory note was made from the old diary
+            asked.sent = None
+            self._compose(memory, asked, note_of_others, tails)
+            await self._rewrite(state, asked)
+        elif (
+            memory.log is not before
+            and not memory.window.has_date
+            and (question := asked_in(messages, context.run_id)) is not None
+        ):
+            question.sent = memory.window.dated(question)
+            await self._rewrite(state, question)
         context.report.warning = state.listener.warning
         failures = memory.window.stored.observer_failures
         if not context.report.warning and backing_off(failures, memory.diary.clock()):
@@ -315,10 +317,17 @@ class DiaryProcessor(Processor[Any]):
             await memory.report(error)
             return []
 
-    def _compose(self, state: DiaryProcessorState, memory: RunMemory, question: Message) -> None:
+    async def _rewrite(self, state: DiaryProcessorState, question: Message) -> None:
+        assert state.memory is not None
+        await state.recorder.rewrite([question])
+        state.memory.window.add([question])
+
+    def _compose(
+        self, memory: RunMemory, asked: Message, note_of_others: SentBlock | None, tails: Sequence[Tail]
+    ) -> None:
         """Compose the memory note of a question, behind the note that other parts of memory made for it."""
-        own = memory.window.sent_block(question.created_at or utc_now(), state.tails)
-        question.sent = joined(state.note_of_others, own, self._counter)
+        own = memory.window.sent_block(asked.created_at or utc_now(), tails)
+        asked.sent = joined(note_of_others, own, self._counter)
 
     async def _before_end(self, context: RunContext[Any], state: DiaryProcessorState, outcome: Outcome) -> None:
         """Drop the notes of a discarded run before its rows are removed."""

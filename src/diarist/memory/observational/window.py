@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
+from zoneinfo import ZoneInfo
 
 from diarist.counting import ensure_counted, message_tokens
+from diarist.memory.memory_note import compose, date_item, joined
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
 from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
@@ -16,9 +18,10 @@ from diarist.memory.observational.prompt.diary_note import compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
 from diarist.memory.observational.prompt.tails import Tail, read_tails
 from diarist.memory.observational.prompt.threads import thread_label
+from diarist.memory.observational.roles.transcript import in_zone
 from diarist.memory.observational.thread_diary import Batch, ThreadDiary
 from diarist.memory.rows import find_opener, seq_of, stand_in
-from diarist.messages import Message, SentBlock
+from diarist.messages import Message, SentBlock, utc_now
 from diarist.storage.records import Observation, ObservationLog
 
 _SEQ = attrgetter("seq")
@@ -156,6 +159,11 @@ class Window:
     def has_date(self) -> bool:
         """Return True if a memory note in the window has the date."""
         return any(row.sent is not None and "date" in row.sent.made_from for row in self.rows)
+
+    def dated(self, question: Message) -> SentBlock | None:
+        """Return the question's memory note with the date added."""
+        day = in_zone(question.created_at or utc_now(), ZoneInfo(self.diary.config.timezone)).date()
+        return joined(compose([date_item(day)], self.diary.counter), question.sent, self.diary.counter)
 
     async def tails(self) -> list[Tail]:
         """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
