@@ -253,8 +253,9 @@ def _assistant_messages(message: Message) -> list[PromptMessage]:
 def _result_text(part: ToolPart) -> str:
     """Return the result for the model. Of a denied call only the reason is stored, which may read like the tool's
     answer, and not all providers take a mark for it. A person or a processor may have denied the call."""
-    text = part.result_text
-    return f"This call was declined: {text}" if part.state == "denied" and text != DECLINED else text
+    if part.state != "denied":
+        return part.result_text
+    return f"This call was declined: {part.result_text}" if part.result not in (None, "", DECLINED) else DECLINED
 
 
 def _copied(part: Content) -> Content:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import wait
@@ -25,6 +26,8 @@ blocked_loop = ContextVar[asyncio.AbstractEventLoop | None]("blocked_loop", defa
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
+_pid = 0
+"""The process that runs the loop; 0 once it was ended."""
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
@@ -71,11 +74,13 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 
 def end_shared_loop() -> None:
-    """Cancel what runs on the shared loop, and wait at most ``INTERRUPT_GRACE`` for its end.
+    """Cancel what runs on the shared loop, and wait at most ``INTERRUPT_GRACE`` for its end; once.
 
     Databases call it when the program ends, before they close: the work releases its leases in them.
     """
-    if _loop is not None and _thread is not None and _thread.is_alive():
+    global _pid
+    is_mine, _pid = _pid == os.getpid(), 0
+    if is_mine and _loop is not None:
         wait([asyncio.run_coroutine_threadsafe(_cancel_others(), _loop)], timeout=INTERRUPT_GRACE)
 
 
@@ -127,12 +132,13 @@ def iterating(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, Iterator[T]
 
 
 def _shared_loop() -> asyncio.AbstractEventLoop:
-    global _loop, _thread
+    global _loop, _thread, _pid
     with _lock:
         if _loop is None or _thread is None or not _thread.is_alive():  # after a fork, only the parent has the thread
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(target=_serve, args=[_loop], name="diarist-sync", daemon=True)
             _thread.start()
+            _pid = os.getpid()
         return _loop
 
 

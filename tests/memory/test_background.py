@@ -377,3 +377,30 @@ def test_a_lease_that_is_released_while_its_loop_ends_is_free() -> None:
     asyncio.run(turn())
     asyncio.run(memory.messages.save("I fly to Rome.", thread="t"))
     assert asyncio.run(memory.diary.observe(thread="t")).active
+
+
+async def test_a_wait_for_this_loop_does_not_wait_for_others() -> None:
+    background, other, held = Background(), asyncio.new_event_loop(), threading.Event()
+    thread = threading.Thread(target=other.run_forever)
+    thread.start()
+
+    async def hold() -> None:
+        await asyncio.to_thread(held.wait)
+
+    async def start() -> None:
+        background.start("theirs", hold)
+
+    try:
+        asyncio.run_coroutine_threadsafe(start(), other).result()
+        done = asyncio.Event()
+        background.start("ours", done.wait)
+        asyncio.get_running_loop().call_soon(done.set)
+        await background.settled(here=True)
+        assert not background.running("ours")
+        assert background.running("theirs")
+    finally:
+        held.set()
+        await background.settled()
+        other.call_soon_threadsafe(other.stop)
+        thread.join()
+        other.close()

@@ -259,6 +259,7 @@ import warnings; warnings.simplefilter("ignore")  # newer versions warn of fork
 create("parent")
 has_written, has_closed = os.pipe(), os.pipe()
 if os.fork():
+    os.close(has_written[1])  # so that reading ends if the child fails
     os.read(has_written[0], 1)
     asyncio.run(storage.close())
     os.write(has_closed[1], b".")

@@ -212,6 +212,9 @@ class _Workers:
 
     (The futures of a ``ThreadPoolExecutor`` would take as long as a short transaction.) The threads are daemons: see
     ``_close_at_exit``.
+
+    Attributes:
+        is_closed: They take no more jobs.
     """
 
     def __init__(self, most: int, name: str, connect: Callable[[], ThreadConnection], closing: threading.Lock) -> None:
@@ -235,11 +238,15 @@ class _Workers:
         with _changing, self._lock:
             if self.is_closed:
                 raise ClosedError
-            self._unfinished += 1
-            if len(self._threads) < min(self._most, self._unfinished):
+            if len(self._threads) < min(self._most, self._unfinished + 1):
                 thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                    self._threads.append(thread)
+                except RuntimeError as error:  # newer versions of Python start none while the program ends
+                    if not self._threads:
+                        raise StorageError(f"cannot start a thread for the database: {error}") from error
+            self._unfinished += 1
             self._queue.put(_Task(job, loop, result, after))
         return result
 
@@ -307,7 +314,7 @@ class _Threads:
     @property
     def is_open(self) -> bool:
         """Return True in the process that opened them, until they are closed."""
-        return self.pid == os.getpid() and not self.writing.is_closed
+        return self.pid == os.getpid() and not (self.writing.is_closed or self.reading.is_closed)
 
     def close(self, *, wait: bool = True) -> None:
         self.writing.close(wait=wait)
@@ -316,7 +323,14 @@ class _Threads:
 
 _living: WeakSet[_Workers] = WeakSet()
 _changing = threading.RLock()
-"""Held while threads start, and during a fork."""
+"""Held while a job is submitted, which may start a thread, and during a fork."""
+
+
+def _close_all() -> None:
+    """Let all threads finish their work and close their connections."""
+    for wait in (False, True):
+        for workers in list(_living):
+            workers.close(wait=wait)
 
 
 def _close_before_fork() -> None:
@@ -326,8 +340,7 @@ def _close_before_fork() -> None:
     processes would take themselves for the last user of the file, and remove the log to which the child writes.
     """
     _changing.acquire()
-    for workers in list(_living):
-        workers.close(wait=True)
+    _close_all()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -337,9 +350,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 @atexit.register
 def _close_at_exit() -> None:
     """Wait until the threads finish their work, since the interpreter may stop daemon threads at any point."""
-    end_shared_loop()
-    for workers in list(_living):
-        workers.close(wait=True)
+    try:
+        end_shared_loop()
+    finally:
+        _close_all()
 
 
 # --- locks -------------------------------------------------------------------------------------------------

@@ -427,9 +427,11 @@ _living: set[_Pool] = set()
 
 @atexit.register
 def _close_at_exit() -> None:
-    end_shared_loop()
-    for pool in list(_living):
-        pool.close(cancel=True, wait=2)
+    try:
+        end_shared_loop()
+    finally:
+        for pool in list(_living):
+            pool.close(cancel=True, wait=2)
 
 
 # --- addresses ---------------------------------------------------------------------------------------------

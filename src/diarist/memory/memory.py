@@ -249,9 +249,12 @@ class Memory:
         """Return the processors to run after the user's: none, since messages are stored when the run ends."""
         return []
 
-    async def settled(self) -> None:
-        """Wait until all background work is done, in every event loop. With a queue, wait until the queue has it."""
-        await self._background.settled()
+    async def settled(self, *, here: bool = False) -> None:
+        """Wait until all background work is done, in every event loop. With a queue, wait until the queue has it.
+
+        ``here``: wait only for the work that the current event loop does now, such as before it stops.
+        """
+        await self._background.settled(here=here)
 
     async def run_worker(self, *, concurrency: int = 4, grace: float = 20.0) -> None:
         """Process queued background work until cancelled, as ``diarist worker`` does.

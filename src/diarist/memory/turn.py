@@ -274,8 +274,8 @@ class Turn:
     async def commit(self, messages: MessageInput | None = None) -> None:
         """Store the turn's new messages and end it. Leaving the block does the same.
 
-        If memory failed before and still does not answer, it stores the turn in the background, and ``degraded`` says
-        so.
+        If memory failed before the turn began and still does not answer, it stores the turn in the background, and
+        ``degraded`` says so.
 
         Args:
             messages: The loop's history with the final answer. Default: the list that ``prompt`` was given last, with
@@ -504,6 +504,7 @@ class Turn:
             raise InputError("this turn has ended; open another with memory.turn(...)")
 
     async def _end_late(self, storing: asyncio.Task[None]) -> None:
+        """Wait for the turn's messages to be stored, and end it."""
         try:
             await storing
         finally:

@@ -281,7 +281,7 @@ class ObservationalMemory:
             if not turn.degraded and not self._read_only:
                 self._reader.keep()
             if run.stops_loop:
-                await self._memory.settled()
+                await self._memory.settled(here=True)
 
     def messages_of(self, run: _Run) -> list[Message]:
         """Return what the run has so far, for its turn."""

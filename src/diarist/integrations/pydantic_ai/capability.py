@@ -156,7 +156,7 @@ class ObservationalMemory(AbstractCapability[AgentDepsT]):
             return await self._keep_run(ctx, handler)
         finally:
             if _stops_loop() and not being_cancelled():
-                await self.memory.settled()
+                await self.memory.settled(here=True)
 
     async def _keep_run(self, ctx: RunContext[AgentDepsT], handler: WrapRunHandler) -> AgentRunResult[Any]:
         thread = self._value(self._thread, ctx) or ctx.conversation_id
