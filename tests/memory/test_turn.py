@@ -207,6 +207,15 @@ async def test_a_loop_may_give_the_whole_history_from_the_second_call_on(memory:
     assert await texts(memory) == ["How is Rome?", "Sunny.", "And Oslo?", ""]
 
 
+async def test_an_earlier_question_given_later_without_an_id_is_sent_once(memory: Memory) -> None:
+    async with memory.turn(thread="t") as turn:
+        await turn.commit([*ASKED, *SAID])
+    async with memory.turn(thread="t") as turn:
+        await turn.prompt([*SAID, *user("And Oslo?")])
+        view = await turn.prompt([*ASKED, *SAID, *user("And Oslo?")])
+        assert [message.role for message in view.messages] == ["user", "assistant", "user"]
+
+
 async def test_a_summary_of_the_first_steps_is_sent_in_their_place_and_not_stored(memory: Memory) -> None:
     other = {**CALL, "id": "c2"}
     step = [{"role": "assistant", "content": None, "tool_calls": [other]}, {**SEEN[0], "tool_call_id": "c2"}]

@@ -80,13 +80,9 @@ class Background:
 
     async def settled(self, *, here: bool = False) -> None:
         """Wait until no job runs, including jobs started during the wait. Leaves out jobs on an event loop that the
-        current synchronous call blocks. ``here``: wait only for the jobs that the current event loop runs now."""
-        if here:
-            loop = asyncio.get_running_loop()
-            for name in [name for name, job in list(self._jobs.items()) if job.loop is loop]:
-                await self.wait(name)
-            return
-        while any([await self.wait(name) for name in list(self._jobs)]):
+        current synchronous call blocks. ``here``: wait only for the jobs of the current event loop."""
+        loop = asyncio.get_running_loop()
+        while any([await self.wait(name) for name, job in list(self._jobs.items()) if not here or job.loop is loop]):
             pass
 
     def check_elsewhere(self) -> None:

@@ -252,7 +252,7 @@ class Memory:
     async def settled(self, *, here: bool = False) -> None:
         """Wait until all background work is done, in every event loop. With a queue, wait until the queue has it.
 
-        ``here``: wait only for the work that the current event loop does now, such as before it stops.
+        ``here``: wait only for the work of the current event loop, such as before it stops.
         """
         await self._background.settled(here=here)
 

@@ -380,7 +380,7 @@ class Turn:
             has_answer = any([one.role != "user" for one in waiting])
             if next_place and (place < next_place or (has_answer and message.role == "user")):
                 new += waiting  # the known message has moved behind them
-            elif next_place or not has_answer:  # otherwise earlier messages of the thread, given again
+            elif waiting and (next_place or not has_answer):  # otherwise earlier messages of the thread, given again
                 inserted[message.id] = waiting
             next_place, waiting = max(next_place, place + 1), []
         return new + waiting, inserted
@@ -430,13 +430,16 @@ class Turn:
     def _window(self, history: _LoopHistory) -> list[Message]:
         """Return the run's messages for the prompt, with those that the loop inserted."""
         window = self._context.messages.messages
+        if not history.inserted:
+            return window
         places = {message.id: place for place, message in enumerate(window)}
-        stored = _stored_ids(history.messages, window) if history.inserted else {}
+        stored = _stored_ids(history.messages, window)
+        shown = places.keys() | stored.keys()
         at = [  # memory's notes may cover the next message
-            (places.get(stored.get(next_id, next_id), 0), [one for one in messages if one.id not in places])
+            (places.get(stored.get(next_id, next_id), 0), [one for one in messages if one.id not in shown])
             for next_id, messages in history.inserted.items()
         ]
-        for place, messages in sorted(at, key=lambda one: one[0], reverse=True):
+        for place, messages in reversed(sorted(at, key=lambda one: one[0])):
             window[place:place] = messages
         return window
 
