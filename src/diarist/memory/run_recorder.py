@@ -17,7 +17,7 @@ from typing import cast
 
 from diarist.checks import check_metadata_of
 from diarist.chunks import DataChunk
-from diarist.concurrency import shield_until_done
+from diarist.concurrency import CLEANUP_GRACE, shield_until_done
 from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
@@ -88,6 +88,7 @@ class RunRecorder:
         self._repeated: list[Message] = []  # the questions to ask again, if the input had nothing new
         self._heartbeat: Heartbeat
         self._run: Run
+        self._writing = asyncio.Lock()  # held by a write, which may outlive a cancelled caller
         self._has_input = False  # ``begin`` has removed what the thread has from the run's messages
 
     async def begin(self, context: RunContext[object]) -> None:
@@ -179,6 +180,7 @@ class RunRecorder:
         """
         if self._read_only:
             return Synced([], [], [])
+        await self._written()
         changed, removed = await self._store_changes(context.messages, same=not context.edits_in_place)
         added: list[Message] = []
         for source, together in self._new_messages(context.messages):
@@ -186,6 +188,15 @@ class RunRecorder:
             await shield_until_done(partial(self._append, together, source))
             added += together
         return Synced(added, changed, removed)
+
+    async def _written(self) -> None:
+        """Wait for a write that a cancelled caller left behind: its messages may be stored already."""
+        if self._writing.locked():
+            try:
+                async with asyncio.timeout(CLEANUP_GRACE), self._writing:
+                    pass
+            except TimeoutError:  # it may never end
+                self._writing = asyncio.Lock()
 
     async def _store_changes(self, messages: MessageList, *, same: bool = False) -> tuple[list[Message], list[Message]]:
         """Store the changes that processors made to stored rows; return the changed and the removed ones.
@@ -259,16 +270,18 @@ class RunRecorder:
         await shield_until_done(partial(self._replace, messages, [message.id for message in remove]))
 
     async def _replace(self, messages: Sequence[Message], gone: Sequence[str]) -> None:
-        await self._storage.rewrite_messages(self._run, messages, remove=gone)
-        self._saved |= {message.id: (message, _content_hash(message)) for message in messages}
-        for message_id in gone:
-            del self._saved[message_id]
+        async with self._writing:
+            await self._storage.rewrite_messages(self._run, messages, remove=gone)
+            self._saved |= {message.id: (message, _content_hash(message)) for message in messages}
+            for message_id in gone:
+                del self._saved[message_id]
 
     async def _append(self, messages: Sequence[Message], source: MessageSource) -> None:
-        await count_messages(messages, self._counter)
-        events, self.events = self.events, []
-        numbers = await self._storage.append_messages(self._run, messages, source=source, events=events)
-        self._note_stored(messages, numbers)
+        async with self._writing:
+            await count_messages(messages, self._counter)
+            events, self.events = self.events, []
+            numbers = await self._storage.append_messages(self._run, messages, source=source, events=events)
+            self._note_stored(messages, numbers)
 
     def _note_stored(self, messages: Sequence[Message], numbers: Sequence[int]) -> None:
         run = self._run
@@ -280,6 +293,7 @@ class RunRecorder:
     async def _end(self, context: RunContext[object], outcome: Outcome) -> None:
         """End the run. If some messages cannot be stored, keep the stored ones and raise the error."""
         await self._heartbeat.end()
+        await self._written()
         if outcome == "discarded" or not self._has_input:
             await end_run(self._storage, self._run, "discarded")
             return
