@@ -194,7 +194,7 @@ class RunContext(Generic[D]):
         on_divergence: What to do if the input leaves the active branch of the thread.
         waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
         begins_at: Time of the event loop until which the run waits to begin, or when it stopped waiting.
-        waits_until: Time of the event loop until which memory may wait for the Observer or the Reflector, or when it
+        waits_until: Time of the event loop until which memory may wait for a model or an embedder, or when it
             last began or ended such a wait; 0 if there was none.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.

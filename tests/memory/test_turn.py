@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,10 +15,12 @@ from diarist import Memory, ObservationalMemoryConfig
 from diarist.chunks import DataChunk
 from diarist.convert import to_anthropic, to_openai
 from diarist.exceptions import ConfigError, InputError, NotFoundError, StorageError, ThreadBusyError
-from diarist.memory import RetrievalConfig
+from diarist.memory import RetrievalConfig, SemanticRecallConfig
 from diarist.memory.turn import Turn
+from diarist.models.embedders import Purpose
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
+from tests.memory.semantic.kit import TopicEmbedder
 from tests.scenarios.kit import failing, observational, observer, words
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Rome"}'}}
@@ -488,6 +492,81 @@ async def test_a_failure_after_the_run_began_leaves_the_thread_free(how: str, mo
     run = await storage.get_run(failed)
     assert run is None or run.state == "discarded"
     assert await texts(memory) == ["How is Rome?", "Sunny."]
+
+
+async def test_a_write_that_is_confirmed_too_late_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+    storage, confirmed = InMemoryStorage(), asyncio.Event()
+    append = storage.append_messages
+
+    async def late(*args: Any, **options: Any) -> Any:
+        numbers = await append(*args, **options)
+        await confirmed.wait()
+        return numbers
+
+    monkeypatch.setattr(storage, "append_messages", late)
+    memory = observational(storage)
+    async with memory.turn(thread="t") as turn:
+        assert (await turn.prompt(ASKED)).degraded
+        asyncio.get_running_loop().call_later(0.1, confirmed.set)
+        await turn.commit([*ASKED, *SAID])
+    assert not turn.degraded
+    assert await texts(memory) == ["How is Rome?", "Sunny."]
+
+
+async def test_a_write_that_never_ends_does_not_hold_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.05)
+    monkeypatch.setattr("diarist.concurrency.CLEANUP_GRACE", 0.05)
+    monkeypatch.setattr("diarist.memory.run_recorder.CLEANUP_GRACE", 0.05)
+    storage = InMemoryStorage()
+    append = storage.append_messages
+
+    async def silent(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(storage, "append_messages", append)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(storage, "append_messages", silent)
+    memory = observational(storage)
+    async with memory.turn(thread="t") as turn:
+        assert (await turn.prompt(ASKED)).degraded
+        await turn.commit([*ASKED, *SAID])
+    assert await texts(memory) == ["How is Rome?", "Sunny."]
+
+
+async def test_time_in_which_the_event_loop_is_busy_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.1)
+    monkeypatch.setattr("diarist.memory.turn._SLICE", 0.005)
+    storage = InMemoryStorage()
+    begin = storage.begin_run
+
+    async def among_others(*args: Any, **options: Any) -> Any:
+        for _ in range(6):
+            time.sleep(0.05)  # noqa: ASYNC251 - other work of the program
+            await asyncio.sleep(0)
+        return await begin(*args, **options)
+
+    monkeypatch.setattr(storage, "begin_run", among_others)
+    async with observational(storage).turn(thread="t") as turn:
+        assert not (await turn.prompt(ASKED)).degraded
+
+
+async def test_a_slow_embedder_costs_no_more_than_what_it_would_recall(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(TopicEmbedder):
+        async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> list[list[float]]:
+            if purpose == "query":
+                answered = asyncio.Event()
+                asyncio.get_running_loop().call_later(0.6, answered.set)
+                await answered.wait()
+            return await super().embed(texts, purpose=purpose)
+
+    monkeypatch.setattr("diarist.memory.turn.LONGEST_FAILURE", 0.2)
+    recall = SemanticRecallConfig(timeout=60)
+    memory = Memory(storage=InMemoryStorage(), semantic_recall=recall, embedder=Slow(), working_memory=True)
+    await memory.working.update("# User\n- Name: Ada", resource="ada")
+    async with memory.turn(thread="t", resource="ada") as turn:
+        view = await turn.prompt(ASKED)
+        assert not view.degraded
+        assert "Name: Ada" in view.prompt.text
 
 
 @pytest.mark.parametrize("with_ids", [False, True])

@@ -37,7 +37,10 @@ T = TypeVar("T")
 logger = logging.getLogger("diarist")
 
 LONGEST_FAILURE = 1.0
-"""Seconds until a turn with ``fail_open`` stops waiting for memory that does not answer."""
+"""Seconds until a turn with ``fail_open`` stops waiting for memory that does not answer. Time in which the event loop
+is busy with other work does not count."""
+_SLICE = 0.05
+"""Seconds of waiting after which a turn looks how busy the event loop was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -524,13 +527,13 @@ class Turn:
             await work
             return True
         task, now = asyncio.create_task(work), asyncio.get_running_loop().time
-        started = now()
+        started, busy = now(), 0.0
         try:
             while not task.done():
                 # After a wait, the work has its full time to answer again.
                 context = self._context
                 waits_until = max(context.waits_until, context.begins_at if at_end else 0)
-                left = max(started, waits_until) + LONGEST_FAILURE - now()
+                left = max(started, waits_until) + busy + LONGEST_FAILURE - now()
                 if bounded and left <= 0:
                     why = context.waits_for or f"memory did not answer within {LONGEST_FAILURE:g} s"
                     if at_end:
@@ -542,7 +545,9 @@ class Turn:
                         self._stand_aside(why)
                     return False
                 # A wait for the Observer may be over long before its time.
-                await asyncio.wait({task}, timeout=min(left, LONGEST_FAILURE) if bounded else None)
+                due = now() + min(left, LONGEST_FAILURE, _SLICE)
+                await asyncio.wait({task}, timeout=due - now() if bounded else None)
+                busy += max(0.0, now() - due)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise

@@ -91,7 +91,8 @@ class SemanticRecallProcessor(Processor[Any]):
     async def _recall(
         self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[MessageKey]
     ) -> list[Recalled]:
-        limit = asyncio.timeout(config.timeout)
+        limit, now = asyncio.timeout(config.timeout), asyncio.get_running_loop().time
+        context.waits_until = now() + config.timeout
         try:
             async with limit:
                 found = await inner_cancel_as_error(self._found(config, context, question, known))
@@ -100,6 +101,8 @@ class SemanticRecallProcessor(Processor[Any]):
             logger.warning("semantic recall failed in run %s: %s", context.run_id, reason)
             context.writer.custom(DataChunk("data-recall-failed", {"error": reason}))
             return []
+        finally:
+            context.waits_until = now()
         if found:
             messages = [{"thread": one.found.thread_id, "message": one.found.id} for one in found]
             context.writer.custom(DataChunk("data-recall", {"messages": messages}))
