@@ -43,6 +43,25 @@ def test_shielded_work_ends_though_the_event_loop_ends_before_it_begins(steps: i
     gc.collect()
 
 
+@pytest.mark.parametrize("repeat", [False, True])
+def test_only_work_that_may_be_repeated_is_begun_again_if_the_event_loop_ends(repeat: bool) -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("begun")
+        await asyncio.sleep(0 if len(done) > 1 else 60)
+        done.append("ended")
+
+    async def main() -> None:
+        task = asyncio.create_task(shield_until_done(work, repeat=repeat))
+        task.add_done_callback(lambda _: done.append("wait"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == (["begun", "begun", "ended", "wait"] if repeat else ["begun", "wait"])
+
+
 async def test_something_acquired_may_come_from_any_awaitable() -> None:
     """A custom storage may return futures."""
     loop, complaints = asyncio.get_running_loop(), list[dict[str, Any]]()

@@ -136,36 +136,44 @@ def _keep(task: asyncio.Future[Any]) -> None:
     task.add_done_callback(_log_failure)
 
 
-def _log_failure(task: asyncio.Future[Any]) -> None:
+def _log_failure(task: asyncio.Future[Any], *, unless_done_before: bool = False) -> None:
     _detached.discard(task)
-    if not task.cancelled() and (error := task.exception()) and not program_is_ending():
+    if task.cancelled() or (error := task.exception()) is None or program_is_ending():
+        return
+    if not (unless_done_before and isinstance(error, (ConflictError, RunLostError))):
         logger.warning("cleanup after a cancelled or failed call failed: %s", error)
 
 
-async def shield_until_done(work: Callable[[], Coroutine[Any, Any, object]], *, hurried: bool = False) -> None:
+async def shield_until_done(
+    work: Callable[[], Coroutine[Any, Any, T]], *, hurried: bool = False, repeat: bool = False
+) -> T | None:
     """Run ``work()`` to its end, even if the caller is cancelled; then raise the cancellation.
 
     A cancellation is raised instead of an error of ``work``. After it, or with ``hurried``, ``work`` has the grace
-    period of ``wait_with_grace``. An event loop that ends cancels all tasks: if ``work`` had not begun, it still runs.
+    period of ``wait_with_grace``; with ``hurried``, the result is None if ``work`` takes longer. An event loop that
+    ends cancels all tasks: if ``work`` had not begun, it still runs.
+
+    Args:
+        repeat: True runs ``work`` once more even if it had begun. It must be safe to do twice; a ConflictError or a
+            RunLostError then means that it was done before.
     """
     has_begun = False
 
-    async def begin() -> None:
+    async def begin() -> T:
         nonlocal has_begun
         has_begun = True
-        await work()
+        return await work()
 
     task = asyncio.create_task(begin())
     cancelled = await wait_with_grace(task, hurried=hurried)
-    if task.cancelled() and not has_begun:
+    if task.cancelled() and (repeat or not has_begun):
         task = asyncio.create_task(begin())
-        cancelled = await wait_with_grace(task, hurried=True) or cancelled
+        cancelled = await wait_with_grace(task, hurried=hurried or cancelled is not None) or cancelled
     if cancelled is not None:
         if task.done():
-            _log_failure(task)
+            _log_failure(task, unless_done_before=repeat)
         raise cancelled
-    if task.done():
-        task.result()
+    return task.result() if task.done() else None
 
 
 async def acquire_or_release(work: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:

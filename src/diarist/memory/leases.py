@@ -36,13 +36,4 @@ async def _acquire(
 
 async def release_lease(release: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Await ``release()``, even if the caller is cancelled or the event loop ends."""
-
-    async def work() -> None:
-        try:
-            await release()
-        except asyncio.CancelledError:  # a loop that ends cancels this task as well; the lease may still be held
-            with suppress(StorageError):
-                await shield_until_done(release, hurried=True)
-            raise
-
-    await shield_until_done(work, hurried=being_cancelled())
+    await shield_until_done(release, hurried=being_cancelled(), repeat=True)

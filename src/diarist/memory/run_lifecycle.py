@@ -220,9 +220,4 @@ async def end_run(
                 try_in_background(end_late, RUN_TTL)
             raise
 
-    try:
-        return await end()
-    except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
-        with suppress(StorageError):
-            await shield_until_done(end, hurried=True)
-        raise
+    return await shield_until_done(end, repeat=True) or ()
