@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diarist.concurrency import acquire_or_release, shield_until_done
+from diarist.concurrency import acquire_or_undo, shield_until_done
 
 
 async def nothing(*_: object) -> None: ...
@@ -16,7 +16,7 @@ async def nothing(*_: object) -> None: ...
 
 async def test_work_that_is_cancelled_before_it_begins_ends_the_wait() -> None:
     known = asyncio.all_tasks()
-    waiting = asyncio.create_task(acquire_or_release(nothing(), nothing))
+    waiting = asyncio.create_task(acquire_or_undo(nothing(), nothing, ttl=0))
     await asyncio.sleep(0)
     (inner,) = asyncio.all_tasks() - known - {waiting}
     inner.cancel()
@@ -68,6 +68,6 @@ async def test_something_acquired_may_come_from_any_awaitable() -> None:
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     future: asyncio.Future[str] = loop.create_future()
     loop.call_soon(future.set_result, "a lease")
-    assert await acquire_or_release(future, nothing) == "a lease"
+    assert await acquire_or_undo(future, nothing, ttl=0) == "a lease"
     await asyncio.sleep(0)
     assert complaints == []

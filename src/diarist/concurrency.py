@@ -176,33 +176,32 @@ async def shield_until_done(
     return task.result() if task.done() else None
 
 
-async def acquire_or_release(work: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:
-    """Await ``work``, which acquires a resource. If the caller is cancelled, ``release`` it and raise the cancellation.
+async def acquire_or_undo(work: Awaitable[T], undo: Callable[[], Awaitable[object]], *, ttl: float) -> T:
+    """Await ``work``, which acquires a resource. If it is cancelled, await ``undo()`` and raise the cancellation.
 
-    The release has the grace period of ``wait_with_grace``.
+    ``undo`` begins when ``work`` has ended, unless that failed, and has the grace period of ``wait_with_grace``.
+
+    Args:
+        undo: Releases the resource if it was acquired. It must be safe to do twice.
+        ttl: Seconds after which the resource is free anyway. An ``undo`` that fails is repeated for as long.
     """
     task = asyncio.ensure_future(work)
+
+    async def finish_and_undo() -> None:
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:  # nothing was acquired
+            return
+        try:
+            await undo()
+        except Exception:  # any error: the caller raises a cancellation
+            try_in_background(undo, ttl)
+
     try:
         await asyncio.wait([task])
+        return task.result()
     except asyncio.CancelledError:
-        releasing = asyncio.create_task(_release(task, release))
-        await wait_with_grace(releasing, hurried=True)
-        if releasing.cancelled():  # by an event loop that ends
-            await wait_with_grace(asyncio.create_task(_release(task, release)), hurried=True)
+        await shield_until_done(finish_and_undo, hurried=True, repeat=True)
         raise
-    return task.result()
-
-
-async def _release(task: asyncio.Future[T], release: Callable[[T], Awaitable[object]]) -> None:
-    await asyncio.wait([task])
-    if task.cancelled() or task.exception() is not None:  # nothing was acquired
-        return
-    try:
-        await release(task.result())
-    except (ConflictError, RunLostError):  # it was released before
-        pass
-    except Exception as error:  # only log it, since the caller raises a cancellation
-        logger.warning("a cancelled call could not release what it had acquired: %s", error)
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
