@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diarist.concurrency import acquire_or_release, shield_until_done
+from diarist.concurrency import acquire_or_undo, shield_until_done
 
 
 async def nothing(*_: object) -> None: ...
@@ -16,7 +16,7 @@ async def nothing(*_: object) -> None: ...
 
 async def test_work_that_is_cancelled_before_it_begins_ends_the_wait() -> None:
     known = asyncio.all_tasks()
-    waiting = asyncio.create_task(acquire_or_release(nothing(), nothing))
+    waiting = asyncio.create_task(acquire_or_undo(nothing(), nothing, ttl=0))
     await asyncio.sleep(0)
     (inner,) = asyncio.all_tasks() - known - {waiting}
     inner.cancel()
@@ -43,12 +43,31 @@ def test_shielded_work_ends_though_the_event_loop_ends_before_it_begins(steps: i
     gc.collect()
 
 
+@pytest.mark.parametrize("repeat", [False, True])
+def test_only_work_that_may_be_repeated_is_begun_again_if_the_event_loop_ends(repeat: bool) -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("begun")
+        await asyncio.sleep(0 if len(done) > 1 else 60)
+        done.append("ended")
+
+    async def main() -> None:
+        task = asyncio.create_task(shield_until_done(work, repeat=repeat))
+        task.add_done_callback(lambda _: done.append("wait"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == (["begun", "begun", "ended", "wait"] if repeat else ["begun", "wait"])
+
+
 async def test_something_acquired_may_come_from_any_awaitable() -> None:
     """A custom storage may return futures."""
     loop, complaints = asyncio.get_running_loop(), list[dict[str, Any]]()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     future: asyncio.Future[str] = loop.create_future()
     loop.call_soon(future.set_result, "a lease")
-    assert await acquire_or_release(future, nothing) == "a lease"
+    assert await acquire_or_undo(future, nothing, ttl=0) == "a lease"
     await asyncio.sleep(0)
     assert complaints == []

@@ -136,65 +136,72 @@ def _keep(task: asyncio.Future[Any]) -> None:
     task.add_done_callback(_log_failure)
 
 
-def _log_failure(task: asyncio.Future[Any]) -> None:
+def _log_failure(task: asyncio.Future[Any], *, unless_done_before: bool = False) -> None:
     _detached.discard(task)
-    if not task.cancelled() and (error := task.exception()) and not program_is_ending():
+    if task.cancelled() or (error := task.exception()) is None or program_is_ending():
+        return
+    if not (unless_done_before and isinstance(error, (ConflictError, RunLostError))):
         logger.warning("cleanup after a cancelled or failed call failed: %s", error)
 
 
-async def shield_until_done(work: Callable[[], Coroutine[Any, Any, object]], *, hurried: bool = False) -> None:
+async def shield_until_done(
+    work: Callable[[], Coroutine[Any, Any, T]], *, hurried: bool = False, repeat: bool = False
+) -> T | None:
     """Run ``work()`` to its end, even if the caller is cancelled; then raise the cancellation.
 
     A cancellation is raised instead of an error of ``work``. After it, or with ``hurried``, ``work`` has the grace
-    period of ``wait_with_grace``. An event loop that ends cancels all tasks: if ``work`` had not begun, it still runs.
+    period of ``wait_with_grace``; with ``hurried``, the result is None if ``work`` takes longer. An event loop that
+    ends cancels all tasks: if ``work`` had not begun, it still runs.
+
+    Args:
+        repeat: True runs ``work`` once more even if it had begun. It must be safe to do twice; a ConflictError or a
+            RunLostError then means that it was done before.
     """
     has_begun = False
 
-    async def begin() -> None:
+    async def begin() -> T:
         nonlocal has_begun
         has_begun = True
-        await work()
+        return await work()
 
     task = asyncio.create_task(begin())
     cancelled = await wait_with_grace(task, hurried=hurried)
-    if task.cancelled() and not has_begun:
+    if task.cancelled() and (repeat or not has_begun):
         task = asyncio.create_task(begin())
-        cancelled = await wait_with_grace(task, hurried=True) or cancelled
+        cancelled = await wait_with_grace(task, hurried=hurried or cancelled is not None) or cancelled
     if cancelled is not None:
         if task.done():
-            _log_failure(task)
+            _log_failure(task, unless_done_before=repeat)
         raise cancelled
-    if task.done():
-        task.result()
+    return task.result() if task.done() else None
 
 
-async def acquire_or_release(work: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:
-    """Await ``work``, which acquires a resource. If the caller is cancelled, ``release`` it and raise the cancellation.
+async def acquire_or_undo(work: Awaitable[T], undo: Callable[[], Awaitable[object]], *, ttl: float) -> T:
+    """Await ``work``, which acquires a resource. If it is cancelled, await ``undo()`` and raise the cancellation.
 
-    The release has the grace period of ``wait_with_grace``.
+    ``undo`` begins when ``work`` has ended, unless that failed, and has the grace period of ``wait_with_grace``.
+
+    Args:
+        undo: Releases the resource if it was acquired. It must be safe to do twice.
+        ttl: Seconds after which the resource is free anyway. An ``undo`` that fails is repeated for as long.
     """
     task = asyncio.ensure_future(work)
+
+    async def finish_and_undo() -> None:
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:  # nothing was acquired
+            return
+        try:
+            await undo()
+        except Exception:  # any error: the caller raises a cancellation
+            try_in_background(undo, ttl)
+
     try:
         await asyncio.wait([task])
+        return task.result()
     except asyncio.CancelledError:
-        releasing = asyncio.create_task(_release(task, release))
-        await wait_with_grace(releasing, hurried=True)
-        if releasing.cancelled():  # by an event loop that ends
-            await wait_with_grace(asyncio.create_task(_release(task, release)), hurried=True)
+        await shield_until_done(finish_and_undo, hurried=True, repeat=True)
         raise
-    return task.result()
-
-
-async def _release(task: asyncio.Future[T], release: Callable[[T], Awaitable[object]]) -> None:
-    await asyncio.wait([task])
-    if task.cancelled() or task.exception() is not None:  # nothing was acquired
-        return
-    try:
-        await release(task.result())
-    except (ConflictError, RunLostError):  # it was released before
-        pass
-    except Exception as error:  # only log it, since the caller raises a cancellation
-        logger.warning("a cancelled call could not release what it had acquired: %s", error)
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:

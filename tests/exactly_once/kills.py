@@ -23,8 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from diarist.memory import run_lifecycle
-from diarist.memory.observational.log import log_store
+from diarist.memory import leases, run_lifecycle
 from diarist.messages import utc_now
 from diarist.storage import SQLiteStorage, Storage
 from diarist.storage.postgres import PostgresStorage
@@ -227,7 +226,7 @@ async def _live(url: str, ledger: Ledger, batch: Batch, child: Child) -> None:
 def _prepare(seed: int) -> None:
     logging.getLogger("diarist").setLevel(logging.CRITICAL + 1)
     random.seed(seed)
-    run_lifecycle.RUN_TTL = log_store.LEASE_TTL = _TTL  # so that others take over while the batch lasts
+    run_lifecycle.RUN_TTL = leases.LEASE_TTL = _TTL  # so that others take over while the batch lasts
 
 
 # -- afterwards

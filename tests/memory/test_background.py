@@ -337,6 +337,32 @@ def test_a_run_that_begins_while_its_loop_ends_does_not_hold_the_thread() -> Non
     asyncio.run(memory.messages.save("Next", thread="t"))
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_run_that_ends_while_its_loop_ends_is_over(after: bool, caplog: pytest.LogCaptureFixture) -> None:
+    ending = asyncio.Event()
+
+    class Late(InMemoryStorage):
+        async def finish_run(self, *args: Any, **options: Any) -> Any:
+            is_late = not ending.is_set()
+            ending.set()
+            done = await super().finish_run(*args, **options) if after or not is_late else []
+            if is_late:
+                await asyncio.Event().wait()  # until the loop ends
+            return done
+
+    memory = Memory(storage=Late(), thread_wait=0)
+
+    async def main() -> None:
+        work = asyncio.create_task(memory.messages.save("Stored", thread="t"))
+        await ending.wait()
+        del work
+
+    asyncio.run(main())
+    asyncio.run(memory.messages.save("Next", thread="t"))
+    assert [row.text for row in memory.sync.messages.list(thread="t")] == ["Stored", "Next"]
+    assert caplog.records == []
+
+
 @pytest.mark.slow
 def test_notes_are_made_although_each_call_has_a_loop_of_its_own() -> None:
     class Late(InMemoryStorage):

@@ -18,6 +18,7 @@ from diarist.storage import InMemoryStorage, Thread
 from diarist.storage.records import own_resource
 from tests.exactly_once.simulation import simulated
 from tests.memory.diary_kit import keeping_diary
+from tests.memory.semantic.kit import TopicEmbedder, memory_with
 from tests.scenarios.kit import WatchedStorage, answering, observational
 from tests.scenarios.test_waits_for_a_dead_process import told
 
@@ -159,6 +160,25 @@ def test_when_an_observation_ends() -> None:
         await asyncio.sleep(RETRY)
         await told(memory)
         await memory.diary.observe(thread="t")
+
+    storage = Away("release_lease")
+    with simulated(1) as (loop, *_):
+        loop.run_until_complete(story())
+
+
+def test_when_an_embedding_ends() -> None:
+    """Its lease is released, so that another process can embed the thread."""
+
+    async def embed() -> int:
+        return await memory_with(TopicEmbedder(), storage=storage).messages.embed(thread="t")
+
+    async def story() -> None:
+        await Memory(storage=storage).messages.save("Rome is warm.", thread="t")
+        assert await embed() == 1
+        await asyncio.sleep(1)
+        storage.is_back()
+        await asyncio.sleep(RETRY)
+        assert await embed() == 1
 
     storage = Away("release_lease")
     with simulated(1) as (loop, *_):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 
-from diarist.concurrency import acquire_or_release, cancel_and_wait, shield_until_done, try_in_background
+from diarist.concurrency import acquire_or_undo, cancel_and_wait, shield_until_done, try_in_background
 from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError, ThreadBusyError
 from diarist.messages import Message
 from diarist.run_context import Outcome
@@ -69,8 +69,8 @@ async def open_run(
         on_wait("", 0)
         while True:
             try:
-                return await acquire_or_release(
-                    _begin(storage, run_id, thread, guarded), lambda run: end_run(storage, run, "discarded")
+                return await acquire_or_undo(
+                    _begin(storage, run_id, thread, guarded), partial(_discard_if_begun, storage, run_id), ttl=RUN_TTL
                 )
             except ThreadBusyError as error:
                 left, reason = deadline - time.monotonic(), str(error)
@@ -118,10 +118,6 @@ def check_owner(thread: Thread, resource_id: str) -> None:
 async def _begin(storage: Storage, run_id: str, thread: Thread, guarded: bool) -> Run:
     try:
         return await storage.begin_run(run_id, thread, ttl=RUN_TTL, guarded=guarded)
-    except asyncio.CancelledError:  # a loop that ends cancels this task as well; the run may have begun
-        with suppress(StorageError):
-            await shield_until_done(partial(_discard_if_begun, storage, run_id), hurried=True)
-        raise
     except (ConflictError, ThreadBusyError):
         raise
     except StorageError:  # perhaps only the reply was lost
@@ -220,9 +216,4 @@ async def end_run(
                 try_in_background(end_late, RUN_TTL)
             raise
 
-    try:
-        return await end()
-    except asyncio.CancelledError:  # the write may or may not have reached the database: end the run again
-        with suppress(StorageError):
-            await shield_until_done(end, hurried=True)
-        raise
+    return await shield_until_done(end, repeat=True) or ()

@@ -15,6 +15,7 @@ from diarist.models.embedders import Purpose
 from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.vectors import Filter, InMemoryVectorStore, Metadata, VectorStore
+from tests.exactly_once.simulation import simulated
 from tests.memory.semantic.kit import TopicEmbedder, memory_with, say
 
 INDEX = "messages topics 4"
@@ -159,6 +160,23 @@ def test_a_lease_that_is_granted_while_its_event_loop_ends_is_given_back() -> No
     asyncio.run(main())
     other = memory_with(TopicEmbedder(), storage=storage, vector=store)  # as in another process
     assert other.sync.messages.embed(thread="one") == 1
+
+
+def test_no_other_process_embeds_a_thread_again_while_one_embeds_for_minutes() -> None:
+    with simulated(1) as (loop, *_):
+        loop.run_until_complete(_embed_for_minutes())
+
+
+async def _embed_for_minutes() -> None:
+    embedder, other, storage = TopicEmbedder(), TopicEmbedder(), InMemoryStorage()
+    await Memory(storage=storage).messages.save("Rome is warm.", thread="one")
+    embedder.gate.clear()
+    embedding = asyncio.create_task(memory_with(embedder, storage=storage).messages.embed(thread="one"))
+    await asyncio.sleep(200)
+    assert await memory_with(other, storage=storage).messages.embed(thread="one") == 0
+    embedder.gate.set()
+    assert await embedding == 1
+    assert other.texts == []
 
 
 async def test_half_a_character_does_not_stop_its_thread() -> None:

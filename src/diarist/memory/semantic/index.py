@@ -13,12 +13,11 @@ import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ThreadBusyError
-from diarist.memory.leases import acquire_lease, release_lease
+from diarist.memory.leases import LEASE_TTL, hold_leases
 from diarist.memory.rows import seq_of, threads_of
 from diarist.memory.semantic.chunks import HARMLESS, chunks_of, embed_chunks, metadata_of, vector_id
 from diarist.memory.semantic.config import nearness
@@ -31,9 +30,7 @@ from diarist.vectors import Filter, Metadata, Metric, VectorStore
 from diarist.vectors.checks import LONGEST_NAME
 
 _ROWS = 64
-_LEASE = 60.0
 _PATIENCE = 10.0
-_TRIES = 120
 
 logger = logging.getLogger("diarist")
 
@@ -165,14 +162,13 @@ class SemanticIndex:
         ConfigError, ModelError, StorageError; finished work stays, and the next call continues from there.
         """
         await self._open()
-        async with self._claimed(thread.id) as lease:
-            if lease is None:
+        async with self._claim(thread.id) as is_mine:
+            if not is_mine:
                 return None
             seq, count = await self._cursor(thread.id), 0
             while rows := await self._storage.list_messages(thread.id, after=seq, limit=_ROWS):
                 await self._embed(thread, rows)
                 seq, count = seq_of(rows[-1]), count + len(rows)
-                await self._storage.renew_lease(lease, ttl=_LEASE)
             return count
 
     async def go_back(self, thread: Thread, seq: int, row: Message | None = None) -> None:
@@ -181,35 +177,27 @@ class SemanticIndex:
         Raises ConfigError, StorageError; ThreadBusyError if another process embeds the thread for a minute.
         """
         await self._open()
-        for _ in range(_TRIES):
-            async with self._claimed(thread.id) as lease:
-                if lease is not None:
-                    if await self._cursor(thread.id) > seq:
-                        await self._save(thread, seq)
-                    if row is not None:
-                        await remove_vectors(
-                            self.vectors, resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
-                        )
-                    return
-            await asyncio.sleep(_LEASE / _TRIES)
-        raise ThreadBusyError(f"thread {thread.id!r} is being embedded by another process; try again later")
+        async with self._claim(thread.id, wait=LEASE_TTL) as is_mine:
+            if not is_mine:
+                raise ThreadBusyError(f"thread {thread.id!r} is being embedded by another process; try again later")
+            if await self._cursor(thread.id) > seq:
+                await self._save(thread, seq)
+            if row is not None:
+                await remove_vectors(
+                    self.vectors, resource_id=thread.resource_id, thread_id=thread.id, message_ids=[row.id]
+                )
 
     @asynccontextmanager
-    async def _claimed(self, thread_id: str) -> AsyncGenerator[Lease | None]:
-        """Hold the lease for embedding the thread; yields None if another process has it."""
-        lease = await acquire_lease(
-            self._storage, lease_of(thread_id), self._owner, ttl=_LEASE, release=partial(self._let_go, thread_id)
-        )
-        try:
-            yield lease
-        finally:
-            await release_lease(partial(self._let_go, thread_id, lease))
+    async def _claim(self, thread_id: str, *, wait: float = 0) -> AsyncGenerator[bool]:
+        """Hold the lease for embedding the thread while the block runs; yields False if another process holds it."""
 
-    async def _let_go(self, thread_id: str, lease: Lease | None) -> None:
-        if lease is not None:
+        async def release(lease: Lease) -> None:
             await self._storage.release_lease(lease)
             if await self._storage.get_thread(thread_id) is None:  # the thread was removed while this lease was held
                 await self._storage.delete_lease(lease.name)
+
+        async with hold_leases(self._storage, [lease_of(thread_id)], self._owner, wait=wait, release=release) as held:
+            yield bool(held)
 
     async def behind(self, resource_id: str) -> list[Thread]:
         """Return the threads of a resource that have messages not embedded yet."""

@@ -6,8 +6,9 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
-from diarist.concurrency import acquire_or_release
+from diarist.concurrency import acquire_or_undo
 from diarist.counting import count_messages
 from diarist.exceptions import ConflictError, RunLostError, StorageError, ThreadBusyError
 from diarist.memory.observational.log.log_store import begun
@@ -92,44 +93,43 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     """
     run = await _begin(storage, thread)
     writer = ThreadWriter(storage, counter, run)
-    async with _or_discarded(storage, run):
+    async with _or_undone(storage, run):
         await finish_earlier_removals(storage, thread, counter)
         yield writer
         head = await writer.finish()
 
     async def commit() -> None:
-        async with _or_discarded(storage, run):
+        async with _or_undone(storage, run):
             await end_run(storage, run, "committed")
-        if head is None:
-            return
-        try:
-            entries = tuple(replace(entry, run_id=None) for entry in head.entries)
-            await storage.save_log(replace(head, entries=entries), expected_version=head.version)
-        except StorageError:
-            await storage.delete_thread(run.thread_id)
-            raise
+            if head is not None:
+                entries = tuple(replace(entry, run_id=None) for entry in head.entries)
+                await storage.save_log(replace(head, entries=entries), expected_version=head.version)
 
-    await acquire_or_release(commit(), lambda _: storage.delete_thread(thread.id))
+    await acquire_or_undo(commit(), partial(_undo, storage, run), ttl=RUN_TTL)
 
 
 @asynccontextmanager
-async def _or_discarded(storage: Storage, run: Run) -> AsyncGenerator[None]:
-    """Discard the run if the block raises; a failure to discard does not hide the first error.
-
-    If the reply to its commit was lost, the run may be committed: then the thread is deleted. If another process has
-    ended the run, the thread belongs to that process.
-    """
+async def _or_undone(storage: Storage, run: Run) -> AsyncGenerator[None]:
+    """Undo the run if the block raises; a failure to undo it does not hide the first error."""
     try:
         yield
     except BaseException:
         with suppress(StorageError):
-            try:
-                await end_run(storage, run, "discarded")
-            except RunLostError:
-                ended = await storage.get_run(run.id)
-                if ended is not None and (ended.token, ended.state) == (run.token, "committed"):
-                    await storage.delete_thread(run.thread_id)
+            await _undo(storage, run)
         raise
+
+
+async def _undo(storage: Storage, run: Run) -> None:
+    """Discard the run. If it is committed already, delete the thread.
+
+    If another process has ended the run, the thread belongs to that process.
+    """
+    try:
+        await end_run(storage, run, "discarded")
+    except RunLostError:
+        ended = await storage.get_run(run.id)
+        if ended is not None and (ended.token, ended.state) == (run.token, "committed"):
+            await storage.delete_thread(run.thread_id)
 
 
 async def _begin(storage: Storage, thread: Thread) -> Run:
@@ -142,7 +142,7 @@ async def _begin(storage: Storage, thread: Thread) -> Run:
     if await storage.get_thread(thread.id) is not None:
         raise ConflictError(refusal)
     run = await _open(storage, thread)
-    async with _or_discarded(storage, run):
+    async with _or_undone(storage, run):
         if await storage.get_thread(thread.id) is None:
             return run
         if await storage.list_messages(thread.id, limit=1):  # another process has created the thread

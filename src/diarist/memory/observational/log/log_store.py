@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
-from diarist.concurrency import try_in_background
-from diarist.exceptions import ConflictError, StorageError
-from diarist.memory.leases import acquire_lease, release_lease
+from diarist.exceptions import ConflictError
+from diarist.memory.leases import OnPause, hold_leases
 from diarist.memory.observational.log.coverage import Coverage, changed_sources, visible_log
 from diarist.memory.observational.log.transitions import Operation, drop_entries
 from diarist.messages import Message, new_id
 from diarist.storage.base import Ranges, Storage
-from diarist.storage.records import Lease, Observation, ObservationLog, RowRef, Scope, Source, Thread
-
-OnPause = Callable[[float], object]
-"""Receives the seconds of each pause between two attempts to get a lease."""
-
-logger = logging.getLogger("diarist")
+from diarist.storage.records import Observation, ObservationLog, RowRef, Scope, Source, Thread
 
 MAX_ATTEMPTS = 10
 OTHER_THREADS = "*"
-LEASE_TTL = 60.0
 _JITTER = 0.02
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 
 def begun(*generations: ObservationLog) -> list[ObservationLog]:
@@ -227,39 +216,22 @@ class LogStore:
             wait: Seconds to wait for another process to release it.
             on_pause: Receives the seconds of each pause between two attempts.
         """
-        async with self.claim_each([thread_id], resource_id, operation, wait=wait, on_pause=on_pause) as mine:
-            yield bool(mine)
+        name = self.job_name(thread_id, resource_id, operation)
+        async with hold_leases(self._storage, [name], new_id("job"), wait=wait, on_pause=on_pause) as held:
+            yield bool(held)
 
     @asynccontextmanager
     async def claim_each(
-        self,
-        thread_ids: Sequence[str],
-        resource_id: str,
-        operation: Operation,
-        *,
-        wait: float = 0,
-        on_pause: OnPause | None = None,
+        self, thread_ids: Sequence[str], resource_id: str, operation: Operation, *, wait: float = 0
     ) -> AsyncGenerator[list[str]]:
-        """Claim several threads at once; yields the thread ids that were claimed. All leases are released together.
+        """Claim several threads at once, as ``claim`` does; yields the thread ids that were claimed.
 
         Args:
-            wait: Seconds to wait for leases of other processes, for all threads together, because a killed process may
-                have left many leases.
-            on_pause: As for ``claim``.
+            wait: Seconds to wait for leases of other processes, for all threads together.
         """
-        deadline = time.monotonic() + wait
-        held: dict[str, Lease] = {}
-        renewal = asyncio.create_task(self._renew(held))
-        try:
-            for thread_id in thread_ids:
-                lease = await self._acquire(self.job_name(thread_id, resource_id, operation), deadline, on_pause)
-                if lease is not None:
-                    held[thread_id] = lease
-            yield list(held)
-        finally:
-            renewal.cancel()
-            if held:
-                await release_lease(partial(self._release, *held.values()))
+        names = {self.job_name(thread_id, resource_id, operation): thread_id for thread_id in thread_ids}
+        async with hold_leases(self._storage, names, new_id("job"), wait=wait) as held:
+            yield [names[name] for name in held]
 
     def job_name(self, thread_id: str, resource_id: str, operation: Operation) -> str:
         """Return the name of a job: per log for reflection, per thread for observation.
@@ -268,35 +240,3 @@ class LogStore:
         """
         key = self.key(thread_id, resource_id)
         return f"{key}:{operation}" if operation == "reflection" else f"{key}:{thread_id}:{operation}"
-
-    async def _acquire(self, name: str, deadline: float, on_pause: OnPause | None) -> Lease | None:
-        owner, pause = new_id("job"), _FIRST_PAUSE
-        while True:
-            lease = await acquire_lease(self._storage, name, owner, ttl=LEASE_TTL, release=self._release)
-            left = deadline - time.monotonic()
-            if lease is not None or left <= 0:
-                return lease
-            wait = min(left, pause)
-            if on_pause is not None:
-                on_pause(wait)
-            await asyncio.sleep(wait)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _renew(self, held: Mapping[str, Lease]) -> None:
-        while True:
-            await asyncio.sleep(LEASE_TTL / 3)
-            for lease in tuple(held.values()):
-                try:
-                    await self._storage.renew_lease(lease, ttl=LEASE_TTL)
-                except StorageError as error:
-                    logger.warning("cannot renew the lease %s: %s", lease.name, error)
-
-    async def _release(self, *leases: Lease | None) -> None:
-        held = [lease for lease in leases if lease is not None]
-        results = await asyncio.gather(*map(self._storage.release_lease, held), return_exceptions=True)
-        for lease, error in zip(held, results, strict=True):
-            if isinstance(error, StorageError):
-                logger.warning("cannot release the lease %s yet: %s", lease.name, error)
-                try_in_background(partial(self._storage.release_lease, lease), LEASE_TTL)
-            elif error is not None:
-                raise error
