@@ -523,7 +523,7 @@ async def test_a_model_that_waits_for_something_cancelled() -> None:
         await wait_for_something_cancelled()
         return "never"
 
-    with pytest.raises(DiaristError, match="was cancelled, though the run was not"):
+    with pytest.raises(DiaristError, match="was cancelled, but the run itself was not"):
         await Agent(model=ScriptedModel(answer)).generate("hi")
 
 

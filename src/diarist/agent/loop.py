@@ -142,7 +142,7 @@ class AgentRun:
                 to_raise = error
                 self._mark_cancelled()
             else:
-                failure = DiaristError("something that the run waited for was cancelled, though the run was not")
+                failure = DiaristError("a task that the run awaited was cancelled, but the run itself was not")
                 self._mark_failed(failure, error)
         except Exception as error:
             self._mark_failed(error)

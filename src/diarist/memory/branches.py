@@ -296,8 +296,10 @@ class Branches:
 
 
 def _is_own(message: Message) -> bool:
-    """Return True if a client's id tells whether a message is new. Answers have ids of memory's, so a client that does
-    not keep these may have another id for a stored one."""
+    """Return True if the client made the id, so that an unknown id means a new message.
+
+    Answers have ids from memory; a client that does not keep them sends a stored answer under another id.
+    """
     return message.role != "assistant" and not _GENERATED_ID.fullmatch(message.id)
 
 

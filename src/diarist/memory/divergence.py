@@ -35,7 +35,7 @@ class Divergence:
 
     Attributes:
         keep: Number of places of the branch that stay; those behind are superseded.
-        new: Number of messages at the end of the client's that the branch does not have.
+        new: Number of messages at the end of the client's history that are not on the branch.
         known: Number of answers in the client's messages that the branch has. The branch with the most of them is the
             one that the client shows.
         is_unknown: True if the branch does not have the client's first messages.
@@ -190,7 +190,8 @@ class _Match:
 
     Attributes:
         count: The largest number of messages that were found.
-        place: Index of the last place where this many were found; of a repeated question that got no answer, the first.
+        place: Index of the last matching place. If a question was repeated without an answer, the first repetition
+            counts.
         newest: Index of the last place where this many were found.
         ends: Numbers of messages that may be known at the end of the branch, as bits. The client may lack the last
             rows.

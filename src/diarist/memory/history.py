@@ -78,8 +78,8 @@ class HistoryProcessor(Processor[Any]):
         """Return the last messages, starting with a user message; none if ``last_messages`` is 0. ``upto``: only
         messages up to this ``seq``.
 
-        The start moves only once in a number of rows, 30% of the limit, so that the prompt's beginning stays the same
-        in between. It depends on the thread alone.
+        The start moves in jumps of 30% of the limit, so that most prompts begin like the previous one. It depends on
+        the thread alone.
         """
         if not self._last:
             return []

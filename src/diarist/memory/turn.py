@@ -56,8 +56,8 @@ class TurnView:
             the message with its call, and a system message has an empty one.
         order: The ids of the messages of ``prompt``, in order.
         keep: The ids of the given messages that can be sent as they were given: never a call without its result.
-        brought: The other messages of ``prompt``: stored messages that the caller did not give, and given messages
-            without their open calls.
+        brought: Messages of ``prompt`` that cannot be sent as given: stored messages that the caller left out, and
+            given messages from which calls without a result were removed.
         notes: By the id of a user message, the memory note to put before its text.
         cache: Indexes of ``prompt.messages`` after which a provider should set a cache breakpoint, at most four.
         tools: Memory's tools for the model, such as ``recall``. ``Turn.call`` runs them.

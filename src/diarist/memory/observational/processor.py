@@ -360,8 +360,8 @@ class DiaryProcessor(Processor[Any]):
 def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
-    These are the run's question and its newest step, which are always in the prompt. They also are the rows that a
-    repair changed or dropped, since a repair is stored only when the run ends.
+    These are the run's question and its newest step, which are always in the prompt, and the rows that a repair changed
+    or dropped, because a repair is stored only when the run ends.
     """
     messages = context.messages
     from_question = dropwhile(lambda message: message.role != "user", reversed(messages.input))

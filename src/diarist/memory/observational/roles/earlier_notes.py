@@ -68,8 +68,9 @@ def without_repeats(text: str, earlier: Sequence[str]) -> str:
 def select_notes(entries: Sequence[str], transcript: str, limit: int, count: Callable[[str], int]) -> str:
     """Return the notes if they have at most ``limit`` tokens, else the newest lines and those about the transcript.
 
-    A quarter of the limit goes to the end of the log, the rest to the older lines that are nearest to the transcript by
-    their words, and then to the newest marked 🔴 or ✅. Lines are whole, in order, and keep their date headings.
+    If there are more, the newest lines get a quarter of the limit. The rest goes to older lines: first those that share
+    the most words with the transcript, then the newest marked 🔴 or ✅. Lines are whole, in order, and keep their date
+    headings.
     """
     notes, sizes = list[Note](), list[int]()
     for entry in entries:
