@@ -28,11 +28,16 @@ async def count_messages(messages: Iterable[Message], counter: TokenCounter) -> 
             message.part_tokens = count_parts(message, counter)
 
 
-def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> None:
-    """Count the parts of messages that have no counts yet."""
-    for message in messages:
-        if message.part_tokens is None:
-            message.part_tokens = count_parts(message, counter)
+def ensure_counted(messages: Iterable[Message], counter: TokenCounter) -> list[int]:
+    """Count the parts of messages that have no counts yet. Return ``message_tokens`` of each message."""
+    sizes: list[int] = []
+    for message in messages:  # of a whole window in each turn, hence without a call
+        counts, sent = message.part_tokens, message.sent
+        if counts is None:
+            counts = message.part_tokens = count_parts(message, counter)
+        tokens = counts[0] if len(counts) == 1 else sum(counts)
+        sizes.append(tokens if sent is None else tokens + sent.tokens)
+    return sizes
 
 
 def message_tokens(message: Message) -> int:

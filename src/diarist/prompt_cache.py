@@ -153,7 +153,8 @@ def _blocks(prompt: Prompt, tools: Sequence[object], notes: int) -> _Blocks:
     instructions = len(leading) - notes
     blocks = [(hash(text), len(text)) for text in described]
     blocks += [_block(message, place < instructions) for place, message in enumerate(leading)]
-    blocks += [_block(message) for message in prompt.messages[len(leading) :]]
+    rest = prompt.messages[len(leading) :]
+    blocks += [((known := message.derived) and known.block) or _block(message) for message in rest]  # mostly known
     hashes, lengths = array("q", [block[0] for block in blocks]), array("q", [block[1] for block in blocks])
     return _Blocks(len(described), instructions, notes, hashes, lengths)
 

@@ -14,8 +14,8 @@ from diarist import Agent, Memory
 from diarist.exceptions import ConfigError, InputError, NotFoundError
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
 from diarist.testing import ScriptedModel
-from tests.memory.diary_kit import condenser, keeping_diary, note_taker, told, word
-from tests.scenarios.kit import answering, observational, raw_rows, words
+from tests.memory.diary_kit import keeping_diary, told, word
+from tests.scenarios.kit import answering, raw_rows, words
 
 
 @pytest.fixture(params=["sqlite", "in-memory"])
@@ -140,8 +140,6 @@ async def test_another_resources_diary_is_refused(memory: Memory) -> None:
         memory.diary.delete(entry.id, thread="t", resource="grace"),
         memory.diary.observe(thread="t", resource="grace"),
         memory.diary.reflect(thread="t", resource="grace"),
-        memory.diary.overrides(thread="t", resource="grace"),
-        memory.diary.set_overrides(thread="t", resource="grace", message_tokens=50),
         memory.diary.clear(thread="t", resource="grace"),
         memory.forget(thread="t", resource="grace"),
         memory.forget(message_ids=["m1"], thread="t", resource="grace"),
@@ -216,13 +214,11 @@ async def test_clearing_makes_everything_raw_again(storage: Storage, memory: Mem
     await memory.diary.reflect(thread="t", guidance="keep all")
     await Agent(model=answering(), memory=memory).generate("go on", thread="t", resource="ada")
     await memory.settled()
-    await memory.diary.set_overrides(thread="t", message_tokens=200)
     before = await memory.diary.get(thread="t")
     await memory.diary.clear(thread="t")
     log = await memory.diary.get(thread="t")
     assert (log.entries, log.current_task, log.reflection) == ((), None, None)
     assert log.version > before.version
-    assert log.overrides == {"message_tokens": 200}
     assert await memory.diary.history(thread="t") == []
     assert await storage.list_events(log.key) == []
     rows = await raw_rows(storage)
@@ -271,48 +267,12 @@ async def test_reflecting_without_a_wish_must_make_it_smaller(storage: Storage) 
     assert (await memory.diary.reflect(thread="t")).entries == ()
 
 
-# --- options -------------------------------------------------------------------------------------------------
-
-
-async def test_a_diary_has_options_of_its_own(storage: Storage) -> None:
-    memory = observational(storage, message_tokens=100, observer_model=note_taker(), reflector_model=condenser())
-    await memory.messages.save([], thread="t")
-    agent = Agent(model=answering(), memory=memory)
-    await agent.generate(f"{word(1)} hello", thread="t", resource="ada")
-    assert await memory.diary.set_overrides(thread="t", message_tokens=5_000, observation_tokens=9_000) == {
-        "message_tokens": 5_000,
-        "observation_tokens": 9_000,
-    }
-    for number in range(2, 8):
-        await agent.generate(f"{word(number)} {words('talk', 40)}", thread="t", resource="ada")
-    await memory.settled()
-    assert (await memory.diary.get(thread="t")).active == ()
-    assert await memory.diary.set_overrides(thread="t", observation_tokens=None) == {"message_tokens": 5_000}
-    assert await memory.diary.overrides(thread="t") == {"message_tokens": 5_000}
-
-
-ENDLESS = [
-    {name: value}
-    for name in ("buffer_tokens", "buffer_activation", "block_after", "reflection_block_after")
-    for value in (float("nan"), float("inf"))
-]
-
-
-@pytest.mark.parametrize("options", [{"message_tokens": 0}, {"buffer_tokens": 200}, {"no_such_option": 1}, *ENDLESS])
-async def test_wrong_options_are_refused_where_they_are_set(memory: Memory, options: dict[str, Any]) -> None:
-    await told(memory, [1, 2])
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        await memory.diary.set_overrides(thread="t", **options)
-    assert await memory.diary.overrides(thread="t") == {}
-
-
 async def test_without_a_diary_there_is_nothing_to_reflect(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     memory = Memory(storage=InMemoryStorage())
     await memory.messages.save([], thread="t")
     await Agent(model=answering(), memory=memory).generate("hello", thread="t")
-    for call in (memory.diary.reflect(thread="t"), memory.diary.set_overrides(thread="t", message_tokens=5)):
-        with pytest.raises(ConfigError, match="observational_memory"):
-            await call
+    with pytest.raises(ConfigError, match="observational_memory"):
+        await memory.diary.reflect(thread="t")
     assert (await memory.diary.get(thread="t")).entries == ()
     await memory.diary.clear(thread="t")

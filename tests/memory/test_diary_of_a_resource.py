@@ -17,7 +17,7 @@ from tests.scenarios.kit import answering
 ENTRY = "obs_any"
 
 CALLS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(["get", "observe", "history", "usage", "reflect", "overrides", "set_overrides"], ()),
+    **dict.fromkeys(["get", "observe", "history", "usage", "reflect"], ()),
     **dict.fromkeys(["clear", "events", "watch"], ()),
     "as_of": (datetime.now(UTC),),
     "sources": (ENTRY,),
@@ -106,13 +106,6 @@ async def test_it_is_changed_by_the_resource(memory: Memory) -> None:
     model = answering()
     await Agent(model=model, memory=memory).generate("who?", thread="new", resource="ada")
     assert "Bea, not Ada, flies" in model.requests[0].text
-    assert await memory.diary.set_overrides(resource="ada", message_tokens=50) == {"message_tokens": 50}
-    assert (
-        await memory.diary.overrides(resource="ada")
-        == await memory.diary.overrides(thread="home")
-        == {"message_tokens": 50}
-    )
-    assert await memory.diary.overrides(resource="grace") == {}
     await memory.diary.clear(resource="ada")
     assert (await memory.diary.get(resource="ada")).entries == ()
     assert await memory.diary.events(resource="ada") == []
@@ -139,6 +132,5 @@ async def test_a_diary_without_threads_can_be_condensed(storage: Storage) -> Non
     """What is left where the threads are kept elsewhere: an empty diary stays as it is."""
     memory = keeping_diary(storage, scope="resource", reflector_model=ScriptedModel())
     await told(memory, [1, 2], thread="work")
-    await memory.diary.set_overrides(resource="ada", message_tokens=50)
     await memory.threads.delete("work")
     assert (await memory.diary.reflect(resource="ada")).entries == ()

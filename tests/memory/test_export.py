@@ -378,33 +378,16 @@ async def test_an_incomplete_export_is_refused(change: Any, said: str) -> None:
         await memory.threads.import_all(change(await lines_of(source)))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        ({"message_tokens": "many"}, "message_tokens must be a whole number from 1 to"),
-        ({"message_tokens": -1}, "message_tokens must be a whole number from 1 to"),
-        ({"colour": 1}, "'colour' cannot be overridden"),
-        ([], "overrides|dict"),
-    ],
-)
 @pytest.mark.parametrize("scope", ["thread", "resource"])
-async def test_overrides_that_cannot_be_are_refused_by_their_line(overrides: Any, says: str, scope: Any) -> None:
+async def test_overrides_of_earlier_versions_are_ignored(scope: Any) -> None:
     source = keeping_diary(InMemoryStorage(), scope=scope)
     await told(source, [1, 2])
-    await source.diary.set_overrides(thread="t", message_tokens=70)
     lines = await lines_of(source)
-    number, line = next((n, line) for n, line in enumerate(lines, 1) if "message_tokens" in line)
-    broken = line.replace('{"message_tokens":70}', orjson.dumps(overrides).decode())
-    assert broken != line
+    earlier = [line.replace('"suppressed":', '"overrides":{"message_tokens":70},"suppressed":') for line in lines]
+    assert earlier != lines
     memory = keeping_diary(InMemoryStorage(), scope=scope)
-    with pytest.raises(InputError, match=rf"(?s)^line {number}: not a .*({says})"):
-        await memory.threads.import_all([*lines[: number - 1], broken, *lines[number:]])
-    assert await memory.storage.get_log("thread:t") is None
-    assert await memory.storage.get_log("resource:ada") is None
-    assert (await memory.threads.list()).items == []
-    await memory.threads.import_all(lines)
+    await memory.threads.import_all(earlier)
     assert await lines_of(memory) == lines
-    assert await memory.diary.overrides(thread="t") == {"message_tokens": 70}
 
 
 async def test_a_failed_import_leaves_whole_threads_only(storage: Storage) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, ReflectionConfig, Tool
-from diarist.chunks import DataChunk
 from diarist.models.base import ModelRequest, ModelSettings
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
@@ -378,38 +377,3 @@ async def test_await_background_ends_a_call_with_its_work(storage: Storage, wait
     done = [e.type for e in await storage.list_events("thread:t") if e.type == "data-om-buffering-end"]
     assert len(done) == (1 if waits else 0)
     await memory.settled()
-
-
-# --- one thread alone ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("overrides", "grows_to"),
-    [({}, 100), ({"message_tokens": 200}, 200), ({"message_tokens": 60, "buffer_tokens": False}, 60)],
-)
-async def test_overrides_hold_for_their_thread_alone(
-    storage: Storage, overrides: dict[str, Any], grows_to: int
-) -> None:
-    memory = configured(storage, observation={"buffer_tokens": 10}, await_background=True)
-    agent = Agent(model=answering(), memory=memory)
-    for thread in ("t", "other"):
-        await agent.generate("hello", thread=thread)
-    await memory.diary.set_overrides(thread="t", **overrides)
-    assert grows_to - 30 <= largest(await sizes(memory, 30)) < grows_to + 20
-    played = await play(agent, "hello", thread="other")
-    assert played.data("status")[-1]["windows"]["active"]["messages"]["threshold"] == 100
-
-
-async def test_overrides_of_the_log_act_too(storage: Storage) -> None:
-    memory = configured(
-        storage, observation={"buffer_tokens": False, "model": observer(10)}, reflection={"observation_tokens": 10_000}
-    )
-    agent = Agent(model=answering(), memory=memory)
-    await agent.generate("hello", thread="t")
-    await memory.diary.set_overrides(thread="t", observation_tokens=40)
-    parts: list[DataChunk] = []
-    for number in range(30):
-        played = await play(agent, words(f"turn-{number}", 17), thread="t")
-        parts += [c for c in played.chunks if isinstance(c, DataChunk) and c.type == "data-om-observation-end"]
-    assert "reflection" in {part.data["operationType"] for part in parts}  # type: ignore[index]
-    assert (await memory.diary.get(thread="t")).tokens < 40

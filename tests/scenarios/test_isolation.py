@@ -245,7 +245,6 @@ CALLS: dict[str, Call] = {
     "messages.list": _messages,
     "diary.get": _observations,
     "diary.observe": on_thread("diary.observe"),
-    "diary.overrides": on_thread("diary.overrides"),
     "recall": searching("recall", message_range=3, since=LONG_AGO, threshold=-1),
     "diary.reflect": on_thread("diary.reflect"),
     "messages.save": lambda world: world.memory.messages.save(
@@ -253,7 +252,6 @@ CALLS: dict[str, Call] = {
     ),
     "messages.search": searching("messages.search", message_range=3, since=LONG_AGO),
     "diary.search": searching("diary.search"),
-    "diary.set_overrides": on_thread("diary.set_overrides", message_tokens=50),
     "diary.sources": with_entry("diary.sources"),
     "threads.get": lambda world: world.memory.threads.get(world.thread(), resource=world.who),
     "threads.list": lambda world: world.memory.threads.list(

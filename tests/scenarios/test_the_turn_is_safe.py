@@ -297,6 +297,23 @@ async def test_an_unreadable_diary_costs_the_notes_and_no_turn(tmp_path: Path) -
     await storage.close()
 
 
+async def test_a_diary_with_overrides_of_an_earlier_version_opens(tmp_path: Path) -> None:
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    agent = Agent(model=answering(), memory=observational(storage))
+    await talk(agent, 6)
+    await agent.memory.settled()
+    log = await storage.get_log("thread:t")
+    with sqlite3.connect(tmp_path / "memory.db") as file:
+        earlier = """replace(body, '"suppressed":', '"overrides":{"message_tokens":5},"suppressed":')"""
+        file.execute(f"UPDATE diarist_logs SET stamp = 1, body = {earlier}")
+        assert file.execute("SELECT body LIKE '%overrides%' FROM diarist_logs").fetchone() == (1,)
+    assert await storage.get_log("thread:t") == log
+    played = await play(agent, words("turn-7", 20), thread="t")
+    assert played.data("status")[-1]["windows"]["active"]["messages"]["threshold"] == 100
+    await agent.memory.settled()
+    await storage.close()
+
+
 async def test_a_failing_diary_stops_no_edit_of_stored_messages() -> None:
     class Failing(WatchedStorage):
         down = False

@@ -110,14 +110,16 @@ async def test_for_the_observer(storage: Storage, held: Held) -> None:
 
 
 async def test_for_the_reflector(storage: Storage, held: Held) -> None:
-    memory = memory_of(storage, observer(), reflector_model=held.model)
-    await memory.messages.save([Message.user(words(f"said-{n}", 30)) for n in range(8)], thread="t")
-    tokens = (await memory.diary.observe(thread="t")).tokens
-    await memory.diary.set_overrides(thread="t", observation_tokens=tokens + 1)
+    said = [Message.user(words(f"said-{n}", 30)) for n in range(20)]
+    first = memory_of(storage, observer())
+    await first.messages.save(said[:8], thread="t")
+    tokens = (await first.diary.observe(thread="t")).tokens
+    memory = memory_of(storage, observer(), reflector_model=held.model, observation_tokens=tokens + 1)
     played = await play(Agent(model=answering(), memory=memory), "hello", thread="t")
     assert played.data("observation-failed") == [], "nobody waited yet"
     await held.asked.wait()
-    await memory.diary.set_overrides(thread="t", observation_tokens=tokens // 2)
+    await memory.messages.save(said[8:], thread="t")
+    assert (await first.diary.observe(thread="t")).tokens > 1.2 * (tokens + 1), "a turn waits for the Reflector"
     played = await play(looking_up(storage, memory), "and now?", thread="t")
     assert played.result is not None
     assert_it_says_what_happened(await failures_of(storage, played, "reflection"))

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
 from diarist.checks import check_whole
 from diarist.chunks import DataChunk
-from diarist.exceptions import ConfigError, InputError, NotFoundError
+from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.access import Access
 from diarist.memory.forgetting import Forgetting
-from diarist.memory.observational.config import apply_overrides
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.edits import delete_text, edit_text, empty
 from diarist.memory.observational.log.history import DiaryUsage, find_entry, log_as_of, usage_of
 from diarist.memory.observational.log.removal import cut_notes
 from diarist.memory.rows import seq_of, threads_of
-from diarist.messages import Json, Message
+from diarist.messages import Message
 from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Event, Observation, ObservationLog, Page
 from diarist.storage.words import excerpt_of, query_terms, text_terms
@@ -376,37 +375,3 @@ class Diary:
     async def _event_key(self, thread: str | None, resource: str | None) -> str:
         found = await self._access.diary_owner(thread, resource)
         return self._access.logs.key(found.id, found.resource_id)
-
-    # -- options
-
-    async def overrides(self, *, thread: str | None = None, resource: str | None = None) -> dict[str, Json]:
-        """Return the options set for this diary only. Raises NotFoundError, InputError."""
-        return dict((await self.get(thread=thread, resource=resource)).overrides)
-
-    async def set_overrides(
-        self, *, thread: str | None = None, resource: str | None = None, **options: Json
-    ) -> dict[str, Json]:
-        """Set options for this diary only, from the next run on. They take precedence over the configuration.
-
-        Args:
-            options: ``message_tokens``, ``buffer_tokens``, ``buffer_activation``, ``block_after``,
-                ``observation_tokens``, ``reflection_buffer_activation``, ``reflection_block_after``. None removes an
-                override; other overrides stay.
-
-        Returns:
-            All overrides of the diary.
-
-        Raises:
-            ConfigError: This memory keeps no diary, or an option is unknown or contradicts the others.
-            NotFoundError, InputError: As for the other methods.
-        """
-        config = self._config
-        if config is None:
-            raise ConfigError("this memory has no observational memory; pass observational_memory=True")
-
-        def change(log: ObservationLog) -> ObservationLog:
-            overrides = {name: value for name, value in {**log.overrides, **options}.items() if value is not None}
-            apply_overrides(config, overrides)
-            return log if overrides == log.overrides else replace(log, overrides=overrides)
-
-        return dict((await self._change(thread, resource, change)).overrides)

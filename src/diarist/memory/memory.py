@@ -149,8 +149,7 @@ class Memory:
         message_limit("", "last_messages", last_messages)
         self._last_messages = int(last_messages)
         self._working_config = working
-        self._working_processors = lru_cache(self._make_working_processors)
-        self._working_processors(read_only)  # an unusable schema is refused here, not at the first call
+        self._working_processors = self._make_working_processors(read_only)  # refuses an unusable schema
         self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
@@ -172,7 +171,7 @@ class Memory:
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
         )
         # Made once per model and options, not per call.
-        self._history_processor = lru_cache(_MODELS_CACHED)(self._make_history_processor)
+        self._processors = lru_cache(_MODELS_CACHED)(self._make_processors)
         self._pipeline = lru_cache(_MODELS_CACHED)(self._make_pipeline)
         self._turn_models: dict[str, Model] = {}
         self._prompts = PromptHistory()
@@ -197,7 +196,7 @@ class Memory:
     @property
     def tools(self) -> list[ToolDefinition]:
         """Memory's own tools for the model, such as ``recall``: those of ``TurnView.tools``, known before a turn."""
-        found = [tool for processor in self._working_processors(self.read_only) for tool in processor.offered]
+        found = [tool for processor in self._working_processors for tool in processor.offered]
         if self.config is not None and self.config.retrieves is not None:
             from diarist.memory.observational.recall_tool import unbound_recall
 
@@ -230,20 +229,7 @@ class Memory:
         Raises:
             ConfigError: ``last_messages`` with observational memory, or ``semantic_recall`` without an embedder.
         """
-        options = MemoryOptions() if options is None else options
-        read_only = self.read_only or options.read_only is True
-        if options.last_messages is not None and self.config is not None:
-            raise ConfigError(
-                "last_messages has no effect with observational memory, which selects the messages itself"
-            )
-        last = self._last_messages if options.last_messages is None else int(options.last_messages)
-        titles = [self._titles.processor(model)] if self._titles is not None and not read_only else []
-        return [
-            *self._working_processors(read_only),
-            *self._recall_processors(options.semantic_recall, read_only),
-            self._history_processor(model, read_only, last),
-            *titles,
-        ]
+        return self._processors(model, MemoryOptions() if options is None else options)
 
     def output_processors(self, model: Model) -> Sequence[Processor[Any]]:
         """Return the processors to run after the user's: none, since messages are stored when the run ends."""
@@ -304,7 +290,21 @@ class Memory:
                 raise ConfigError(f"{missing}; or give a model_id that memory can call ({unusable})") from missing
 
     def _make_pipeline(self, model: Model, options: MemoryOptions) -> Pipeline:
-        return Pipeline(self.input_processors(model, options))
+        return Pipeline(self._processors(model, options))
+
+    def _make_processors(self, model: Model, options: MemoryOptions) -> Sequence[Processor[Any]]:
+        read_only = self.read_only or options.read_only is True
+        if options.last_messages is not None and self.config is not None:
+            raise ConfigError(
+                "last_messages has no effect with observational memory, which selects the messages itself"
+            )
+        last = self._last_messages if options.last_messages is None else int(options.last_messages)
+        return (
+            *(self._working_processors if read_only is self.read_only else self._make_working_processors(read_only)),
+            *self._make_recall_processors(options.semantic_recall, read_only),
+            self._make_history_processor(model, read_only, last),
+            *([self._titles.processor(model)] if self._titles is not None and not read_only else []),
+        )
 
     def _make_working_processors(self, read_only: bool) -> Sequence[WorkingMemoryProcessor]:
         config = self._working_config
@@ -314,7 +314,7 @@ class Memory:
             config = replace(config, read_only=True, kept_by="actor")
         return (WorkingMemoryProcessor(self.storage, config, counter=self.counter),)
 
-    def _recall_processors(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
+    def _make_recall_processors(self, wanted: bool | None, read_only: bool) -> Sequence[Processor[Any]]:
         """Return the processor of semantic recall, which embeds messages even if the call does not want to search."""
         if self.semantic is None:
             if wanted:
@@ -404,7 +404,7 @@ class Memory:
             self.storage,
             found,
             config=self.config,
-            working=self._working_processors(self.read_only),
+            working=self._working_processors,
             history=self._message_history(self._last_messages, read_only=True),
             counter=self.counter,
         )

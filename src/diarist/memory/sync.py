@@ -65,8 +65,6 @@ class SyncDiary:
         self.reflect = blocking(diary.reflect)
         self.events = blocking(diary.events)
         self.watch = iterating(diary.watch)
-        self.overrides = blocking(diary.overrides)
-        self.set_overrides = blocking(diary.set_overrides)
 
 
 class SyncWorking:

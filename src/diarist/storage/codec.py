@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, cast
 
@@ -315,11 +314,6 @@ def decode_log(text: str, key: str) -> ObservationLog:
         raise StorageError(
             f"the log {key!r} is damaged, or was written by a newer diarist: {place}: {first['msg']}"
         ) from error
-
-
-def own_log(log: ObservationLog) -> ObservationLog:
-    """Return a copy of ``log`` that the caller may modify."""
-    return replace(log, overrides=deepcopy(log.overrides))
 
 
 # --- resources ---------------------------------------------------------------------------------------------

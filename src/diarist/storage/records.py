@@ -327,7 +327,6 @@ class ObservationLog:
         generation: Rises with every reflection.
         entries: The active entries in display order, then the buffered ones.
         reflection: A finished reflection that is not in use yet.
-        overrides: Options for this key, by name; they override the configuration.
         suppressed: Cycle ids of reflections that saved too little; not tried again until an entry is added.
         actor: The last model that received the log, if the configuration records it.
         erasures: Rises when messages are forgotten or the diary is cleared. Then the results of model calls that
@@ -345,7 +344,6 @@ class ObservationLog:
     tombstones: tuple[Tombstone, ...] = ()
     hints: Hints = field(default_factory=Hints)
     reflection: PendingReflection | None = None
-    overrides: dict[str, Json] = field(default_factory=dict[str, Json])
     observer_failures: Failures = field(default_factory=Failures)
     reflector_failures: Failures = field(default_factory=Failures)
     suppressed: tuple[str, ...] = ()

@@ -216,10 +216,10 @@ class Conversation:
         return memory
 
     async def close_run(self, run_id: str) -> None:
-        await self.engine.diary(await self.stored(), self.thread, "ada", None).close_run(run_id)
+        await self.engine.diary(self.thread, "ada", None).close_run(run_id)
 
     async def drop_run(self, run_id: str, *, seqs: Collection[int] = ()) -> None:
-        await self.engine.diary(await self.stored(), self.thread, "ada", None).drop_run(run_id, seqs=seqs)
+        await self.engine.diary(self.thread, "ada", None).drop_run(run_id, seqs=seqs)
 
     async def log(self) -> ObservationLog:
         """The log as others see it."""

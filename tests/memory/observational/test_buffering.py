@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -277,13 +277,9 @@ class WatchedLeases(InMemoryStorage):
         return lease
 
 
-@pytest.mark.parametrize("overridden", [False, True])
-async def test_a_full_window_waits_for_the_job_of_another_process(overridden: bool) -> None:
+async def test_a_full_window_waits_for_the_job_of_another_process() -> None:
     storage = WatchedLeases()
-    chat = Conversation(storage, config=small_config() if overridden else buffering())
-    if overridden:
-        diary = chat.engine.diary(await chat.stored(), chat.thread, "ada", None)
-        await diary.update(lambda log: replace(log, overrides={"buffer_tokens": 20}))
+    chat = Conversation(storage, config=buffering())
     gate = await held_up(chat)
     other = other_process(chat)
     turn = asyncio.create_task(other.turn(user("q2", 35)))

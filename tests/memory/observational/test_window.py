@@ -55,7 +55,7 @@ def window_of(log: ObservationLog) -> Window:
         config=ObservationalMemoryConfig(),
         counter=WordCounter(),
     )
-    return Window(engine.diary(log, "t", "ada", None), log, None)
+    return Window(engine.diary("t", "ada", None), log, None)
 
 
 noted_ranges = st.lists(

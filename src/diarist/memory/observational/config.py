@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Literal
 
-from diarist.checks import LARGEST, flags, instance, positive, seconds, share, texts, whole
+from diarist.checks import flags, instance, positive, seconds, share, texts, whole
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.observational.roles.transcript import load_zone
@@ -27,8 +26,6 @@ or True: the default model; None: not set."""
 
 DebugCallback = Callable[[Mapping[str, Json]], None]
 """Function that receives each debug event: a mapping with its ``type`` and further fields."""
-
-logger = logging.getLogger("diarist")
 
 _ABSOLUTE_ACTIVATION = 1000
 _UNBUFFERED_BATCH_TOKENS = 10_000
@@ -301,63 +298,6 @@ class ObservationalMemoryConfig:
         if isinstance(self.retrieval, RetrievalConfig):
             return self.retrieval
         return RetrievalConfig() if self.retrieval else None
-
-
-# --- overrides: thresholds of one thread or resource that replace those of the configuration --------------------
-
-_OBSERVATION = ("message_tokens", "buffer_tokens", "buffer_activation", "block_after")
-"""Overrides of fields of ``ObservationConfig``."""
-
-_REFLECTION = {
-    "observation_tokens": "observation_tokens",
-    "reflection_buffer_activation": "buffer_activation",
-    "reflection_block_after": "block_after",
-}
-"""Overrides of fields of ``ReflectionConfig``."""
-
-
-def apply_overrides(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
-    """Return the configuration with these overrides, validated as a whole.
-
-    Raises ConfigError for an unknown name, and for a value that is not a number or contradicts the other options.
-    """
-    if not overrides:
-        return config
-    check_overrides(overrides)
-    observation = {name: overrides[name] for name in _OBSERVATION if name in overrides}
-    reflection = {field: overrides[name] for name, field in _REFLECTION.items() if name in overrides}
-    return replace(
-        config,
-        observation=replace(config.observation, **observation),
-        reflection=replace(config.reflection, **reflection),
-    )
-
-
-def check_overrides(overrides: Mapping[str, Json]) -> None:
-    """Raise ConfigError for an unknown name, or a value that is invalid in any configuration."""
-    for name, value in overrides.items():
-        if name not in _OBSERVATION and name not in _REFLECTION:
-            names = ", ".join((*_OBSERVATION, *_REFLECTION))
-            raise ConfigError(f"{name!r} cannot be overridden; these can: {names}")
-        if name == "buffer_tokens" and value is False:
-            continue
-        if name in ("message_tokens", "observation_tokens"):
-            whole("", name, value, least=1, most=LARGEST)
-        else:
-            _finite(name, value)
-            positive("", name, value)
-
-
-def effective_config(config: ObservationalMemoryConfig, overrides: Mapping[str, Json]) -> ObservationalMemoryConfig:
-    """Apply overrides as ``apply_overrides`` does. If they are invalid, log a warning and ignore all of them.
-
-    The configuration may have changed since they were stored.
-    """
-    try:
-        return apply_overrides(config, overrides)
-    except ConfigError as error:
-        logger.warning("the overrides %s have no effect: %s", dict(overrides), error)
-        return config
 
 
 # --- checks -----------------------------------------------------------------------------------------------

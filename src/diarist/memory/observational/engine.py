@@ -17,7 +17,7 @@ from diarist.exceptions import StorageError
 from diarist.memory.background import Background
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational import events
-from diarist.memory.observational.config import ObservationalMemoryConfig, effective_config
+from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.decide import (
     Action,
     Sizes,
@@ -114,7 +114,7 @@ class Engine:
         found, rows = await self.logs.read_with_rows(thread_id, resource_id, run_id)
         if own_rows:
             rows = list(map(copy_message, rows))
-        diary = self.diary(found, thread_id, resource_id, emit, manual=manual)
+        diary = self.diary(thread_id, resource_id, emit, manual=manual)
         log = await diary.settle(found, run_id)
         window = Window(diary, log, run_id)
         await window.load(rows if log is found else None)
@@ -140,7 +140,7 @@ class Engine:
         Raises StorageError.
         """
         log = await self.logs.read(thread_id, resource_id)
-        window = Window(self.diary(log, thread_id, resource_id, None), log, None)
+        window = Window(self.diary(thread_id, resource_id, None), log, None)
         await window.load()
         runs = {stone.run_id for stone in log.tombstones if stone.run_id is not None}
         erased = Coverage((), thread_id, row_stones(log))
@@ -149,7 +149,6 @@ class Engine:
 
     def diary(
         self,
-        log: ObservationLog,
         thread_id: str,
         resource_id: str,
         emit: Emit | None,
@@ -157,11 +156,7 @@ class Engine:
         manual: bool = False,
         patience: Patience | None = None,
     ) -> ThreadDiary:
-        """Return the ``ThreadDiary`` of a thread, with the overrides of ``log``. Options as for ``ThreadDiary``."""
-        config, limits = self.config, self._limits
-        if log.overrides:
-            config = effective_config(config, log.overrides)
-            limits = limits_of(config)
+        """Return the ``ThreadDiary`` of a thread. Options as for ``ThreadDiary``."""
         return ThreadDiary(
             thread_id=thread_id,
             resource_id=resource_id,
@@ -169,8 +164,8 @@ class Engine:
             logs=self.logs,
             observer=self._observer,
             reflector=self._reflector,
-            config=config,
-            limits=limits,
+            config=self.config,
+            limits=self._limits,
             counter=self._counter,
             clock=self._clock,
             emit=emit,
@@ -212,7 +207,7 @@ class Engine:
                 not run.patience.left or (job.before is not None and log.version != run.window.stored.version)
             ):
                 return True  # no time is left, or another process has taken notes: the run decides again
-            diary = self.diary(log, job.thread_id, job.resource_id, emit, patience=patience)
+            diary = self.diary(job.thread_id, job.resource_id, emit, patience=patience)
             if job.operation == "reflection":
                 limits = diary.limits if run is None else run.window.limits()
                 await reflect_due(job, diary, log, limits.observation_tokens)
@@ -233,7 +228,7 @@ class Engine:
         """Send an event: the memory of a thread cannot be opened because of ``error``."""
         key = self.logs.key(thread_id, resource_id)
         log = ObservationLog(key=key, scope=self.config.scope, resource_id=resource_id)
-        await self.diary(log, thread_id, resource_id, emit).report(log, error, 0)
+        await self.diary(thread_id, resource_id, emit).report(log, error, 0)
 
 
 class RunMemory:
@@ -267,7 +262,7 @@ class RunMemory:
 
     @property
     def config(self) -> ObservationalMemoryConfig:
-        """The configuration with the overrides of this thread or resource."""
+        """The configuration of observational memory."""
         return self.diary.config
 
     # -- a model call

@@ -96,7 +96,7 @@ async def reflect_now(
     """
     any_thread = thread_id or await engine.any_thread(resource_id)
     log = await engine.logs.read(thread_id, resource_id)
-    diary = engine.diary(log, any_thread, resource_id, emit, manual=True)
+    diary = engine.diary(any_thread, resource_id, emit, manual=True)
     await diary.settle(log, None)
     async with diary.logs.claim(thread_id, resource_id, "reflection", wait=wait) as mine:
         if not mine:

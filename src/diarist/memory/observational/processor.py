@@ -345,7 +345,8 @@ class DiaryProcessor(Processor[Any]):
             return
         messages = context.messages
         own = messages.of("input", "response") if outcome == "committed" else []
-        mended = [row for row in state.memory.window.rows if row.id in messages.obsolete | messages.repaired]
+        changed = messages.obsolete | messages.repaired
+        mended = [row for row in state.memory.window.rows if row.id in changed] if changed else []
         try:
             if mended:  # a background job may have saved notes of their old text since the last step
                 removed = [row for row in mended if row.id in messages.obsolete]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -419,19 +420,17 @@ class Pages:
             spare: Tokens to reserve for other text.
         """
         room = max(1, self.tokens - spare)
-        for cut in (room // _SHARE, room // (4 * _SHARE), 8):
-            taken: list[Message] = []
-            text = ""
-            for row in reversed(rows) if newest else rows:
-                more = [row, *taken] if newest else [*taken, row]
-                longer = self._transcript(more, max(8, cut))
-                if self._counter.count(longer) > room:
-                    break
-                taken, text = more, longer
-            if taken:
-                return text, taken
+        # Each page has one row more than the one before, so that the longest that fits is found by bisection.
+        pages = [rows[-count:] if newest else rows[:count] for count in range(1, len(rows) + 1)]
+        for cut in (max(8, room // _SHARE), max(8, room // (4 * _SHARE)), 8):
+            if fitting := bisect_right(pages, room, key=partial(self._size, cut=cut)):
+                taken = pages[fitting - 1]
+                return self._transcript(taken, cut), list(taken)
         row = rows[-1] if newest else rows[0]
         return self.slice(self._transcript([row], 8), 0, spare=spare)[0], [row]
+
+    def _size(self, rows: Sequence[Message], cut: int) -> int:
+        return self._counter.count(self._transcript(rows, cut))
 
     def _transcript(self, rows: Sequence[Message], cut: int) -> str:
         transcript = render_transcript(

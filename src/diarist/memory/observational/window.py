@@ -9,7 +9,7 @@ from itertools import chain
 from operator import attrgetter
 from zoneinfo import ZoneInfo
 
-from diarist.counting import ensure_counted, message_tokens
+from diarist.counting import ensure_counted
 from diarist.memory.memory_note import compose, date_item, joined
 from diarist.memory.observational.decide import Limits, ReflectionPlan, Sizes, limits_of, plan_reflection
 from diarist.memory.observational.log.coverage import Coverage, sources_of, uncovered_rows, visible_log
@@ -74,24 +74,23 @@ class Window:
 
     def take(self, rows: list[Message]) -> None:
         """Take these rows, in order, as the raw rows."""
-        ensure_counted(rows, self.diary.counter)
+        self.row_tokens = ensure_counted(rows, self.diary.counter)
         self.rows = rows
-        self.row_tokens = list(map(message_tokens, rows))
         self.tokens = sum(self.row_tokens)
         self.joins = may_join(rows)
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add rows that were just stored; a row with a known id replaces the old one."""
         fresh = [m for m in messages if m.role != "system" and seq_of(m) not in self._coverage]
-        ensure_counted(fresh, self.diary.counter)
+        sizes = ensure_counted(fresh, self.diary.counter)
         self.joins = self.joins or may_join(fresh)
         self.rows = list(self.rows)
-        for row in fresh:
+        for row, size in zip(fresh, sizes, strict=True):
             place = bisect_left(self.rows, seq_of(row), key=_SEQ)
             is_known = place < len(self.rows) and self.rows[place].seq == row.seq
             end = place + 1 if is_known else place
             self.rows[place:end] = [row]
-            self.row_tokens[place:end] = [message_tokens(row)]
+            self.row_tokens[place:end] = [size]
         self.tokens = sum(self.row_tokens)
 
     def remove(self, messages: Sequence[Message]) -> None:
@@ -143,7 +142,9 @@ class Window:
         Args:
             tails: New messages of other threads that the diary does not cover yet.
         """
-        others = [row for row in self.messages() if self.run_id is None or row.run_id != self.run_id]
+        others = self.messages()
+        if (own := self.run_id) is not None:
+            others = [row for row in others if row.run_id != own]
         said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
         return compose_diary_note(
             self.log,

@@ -30,7 +30,6 @@ import orjson
 
 from diarist.checks import checked_metadata, refuse_empty, refuse_own_resource
 from diarist.exceptions import ConfigError, InputError
-from diarist.memory.observational.config import check_overrides
 from diarist.message_check import flaw
 from diarist.messages import Json, Message
 from diarist.storage.codec import from_json, to_json
@@ -277,6 +276,4 @@ def check_message(message: Message) -> None:
 
 
 def _read_log(value: Mapping[str, Json]) -> ObservationLog:
-    log = log_from_json(orjson.dumps(value))
-    check_overrides(log.overrides)
-    return log
+    return log_from_json(orjson.dumps(value))

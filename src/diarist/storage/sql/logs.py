@@ -10,7 +10,7 @@ from sys import getsizeof
 from diarist.byte_cache import ByteCache
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError
-from diarist.storage.codec import decode_log, encode_log, from_json, own_log, to_json
+from diarist.storage.codec import decode_log, encode_log
 from diarist.storage.records import ObservationLog, RowRef
 
 _NONE = -1
@@ -45,7 +45,7 @@ async def get_log(
     if known is None or body is not None:
         known = stamp, decode_log(body, key)
         kept.put(key, known, getsizeof(body))
-    return own_log(known[1])
+    return known[1]
 
 
 async def require_version(connection: Connection, log: ObservationLog) -> None:
@@ -97,7 +97,7 @@ async def save_log(
     ):
         raise _conflict(log.key, 1, 0)
     # Cache it, since this process is usually the next reader. If the transaction fails, no stored log has this stamp.
-    kept.put(saved.key, (stamp, replace(saved, overrides=from_json(to_json(saved.overrides)))), getsizeof(body))
+    kept.put(saved.key, (stamp, saved), getsizeof(body))
     return saved
 
 
