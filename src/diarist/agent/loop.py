@@ -324,8 +324,9 @@ class AgentRun:
                         self._undo(before)
                 if isinstance(failure, ProcessorAbort):
                     feedback = self._reject(failure, attempt)
-                payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.finish.usage)
-                await self._stream.forward(StepFinish(payload=payload))
+                if self._stream.begun:
+                    payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.finish.usage)
+                    await self._stream.forward(StepFinish(payload=payload))
                 await asyncio.sleep(delay)
             except BaseException:
                 messages.put_back(edits)  # no attempt follows: keep redactions that were made in place
