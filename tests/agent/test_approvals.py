@@ -57,6 +57,41 @@ def results(messages: list[Message]) -> list[tuple[str, str, Any]]:
     return [(part.call_id, part.state, part.result) for message in messages for part in message.tool_parts]
 
 
+@tool(needs_approval=lambda args: args["amount"] > 100)
+def pay(to: str, amount: int = 500) -> str:
+    """Pay a bill, in euros."""
+    return f"paid {amount} to {to}"
+
+
+@pytest.mark.parametrize(
+    ("args", "stopped_by"),
+    [
+        ({"to": "ada", "amount": "5000"}, "approval"),
+        ({"to": "ada"}, "approval"),
+        ({"to": "ada", "amount": "40"}, "answer"),
+    ],
+)
+async def test_a_needs_approval_function_gets_the_arguments_as_the_tool_does(
+    args: dict[str, Any], stopped_by: str
+) -> None:
+    result = await Agent(model=ScriptedModel(ToolCall("pay", args), "Done."), tools=[pay]).generate("hi")
+    assert result.stopped_by == stopped_by
+
+
+@pytest.mark.parametrize("needs_approval", [True, lambda args: True])  # pyright: ignore[reportUnknownLambdaType]
+async def test_nobody_is_asked_to_approve_a_call_with_invalid_arguments(
+    needs_approval: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = tool(name="wire", needs_approval=needs_approval)(pay.function)  # pyright: ignore[reportArgumentType]
+    call = ToolCall("wire", {"to": "ada", "amount": "lots"})
+    result, chunks = await run_both(lambda: Agent(model=ScriptedModel(call, "Sorry."), tools=[wire]))
+    refused = result.steps[0].tool_calls[0]
+    assert (result.stopped_by, refused.state) == ("answer", "error")
+    assert "invalid arguments for wire: amount" in str(refused.result)
+    assert "tool-error" in types(chunks)
+    assert not caplog.records
+
+
 async def test_the_run_ends_with_the_waiting_call_after_other_tools_ran() -> None:
     calls = [ToolCall("look", {"at": "x"}, id="l1"), CALL]
     result, chunks = await run_both(lambda: agent(["Working.", *calls]))

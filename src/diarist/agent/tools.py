@@ -91,7 +91,8 @@ class ToolCalls:
     def find_waiting(self) -> dict[str, WaitsFor]:
         """Return the calls that cannot run now, by id: they wait for approval, or for the client.
 
-        A call gets an error as its result if ``needs_approval`` of its tool fails.
+        A call that may need approval gets an error as its result if its arguments are invalid, or ``needs_approval``
+        fails.
         """
         waiting: dict[str, WaitsFor] = {}
         for call in self._calls:
@@ -104,8 +105,9 @@ class ToolCalls:
             try:
                 if tool.must_be_approved(call.args):
                     waiting[call.call_id] = "approval"
-            except Exception as error:  # the application's function failed: tell the model, do not run the tool
-                logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
+            except Exception as error:  # tell the model, do not run the tool
+                if not isinstance(error, ToolError):
+                    logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
                 _fail(call, error)
         return waiting
 
