@@ -196,6 +196,7 @@ class RunContext(Generic[D]):
         begins_at: Time of the event loop until which the run waits to begin, or when it stopped waiting.
         waits_until: Time of the event loop until which memory may wait for the Observer or the Reflector, or when it
             last began or ended such a wait; 0 if there was none.
+        answers: Ids of the tool calls that this run answers: by approvals, or with the client's results.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
         tool_names: The names of the current step's tools.
@@ -218,6 +219,7 @@ class RunContext(Generic[D]):
     waits_for: str = ""
     begins_at: float = 0
     waits_until: float = 0
+    answers: frozenset[str] = frozenset()
     made: frozenset[str] = frozenset()
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)

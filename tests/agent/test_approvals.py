@@ -626,7 +626,49 @@ async def test_a_resume_without_thread_and_result_says_what_is_missing() -> None
     stopped = await first.generate("send it")
     with pytest.raises(
         InputError,
-        match=r"waiting: none: it was answered already, or .* pass that thread=, or without memory of=.*the result",
+        match="there is no such call here; pass the thread= of the run that stopped, or its result as of=",
     ):
         await first.resume({"s1": True})
     assert (await first.resume({"s1": True}, of=stopped)).text == "done"
+
+
+@pytest.mark.parametrize("resource", [None, "ada"])
+async def test_the_result_names_the_thread_to_resume_in(memory: Memory, resource: str | None) -> None:
+    agents = agent(CALL, "done", "Hello.", memory=memory)
+    stopped = await agents.generate("send it", thread="t", resource=resource)
+    with pytest.raises(InputError, match="of is a run of the thread 't', but thread is 'u'"):
+        await agents.resume({"s1": True}, of=stopped, thread="u", resource=resource)
+    resumed = await agents.resume({"s1": True}, of=stopped)
+    assert (resumed.text, resumed.thread_id) == ("done", "t")
+    for where in ({"of": stopped}, {"thread": "t", "resource": resource}):
+        with pytest.raises(InputError, match="it was answered already; waiting: none"):
+            await agents.resume({"s1": True}, **where)  # pyright: ignore[reportArgumentType]
+    assert sent == ["ada"]
+
+
+async def test_a_run_that_stored_nothing_is_resumed_from_its_result(memory: Memory) -> None:
+    agents = agent(CALL, "done", memory=memory)
+    stopped = await agents.generate("send it", thread="t", read_only=True)
+    assert (await agents.resume({"s1": True}, of=stopped, read_only=True)).text == "done"
+
+
+@pytest.mark.parametrize("last_messages", [0, 1, 2])
+async def test_a_waiting_call_outside_the_window_is_found(tmp_path: Path, last_messages: int) -> None:
+    memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"), last_messages=last_messages)
+    looks = [ToolCall("look", {"at": str(number)}) for number in range(4)]
+    agents = agent("Hello.", *looks, CALL, "done", memory=memory)
+    await agents.generate("Hello?", thread="t")
+    await agents.generate("look and send it", thread="t", max_steps=9)
+    result = await agents.resume({"s1": True}, thread="t")
+    assert (result.text, sent) == ("done", ["ada"])
+    shown = [message.text for message in agents.model.requests[-1].prompt]  # pyright: ignore
+    assert shown[0] == "look and send it"
+    assert "sent to ada" in shown[-1]
+
+
+async def test_resume_says_that_the_user_has_written_meanwhile(memory: Memory) -> None:
+    agents = agent(CALL, "Yes?", memory=memory)
+    await agents.generate("send it", thread="t")
+    await agents.generate("Wait!", thread="t")
+    with pytest.raises(InputError, match="the user has written something else since"):
+        await agents.resume({"s1": True}, thread="t")

@@ -348,7 +348,7 @@ class StepAttempt:
             before = messages.snapshot(contents=True)
             await self._prepare()
             messages.restore(before)
-        check_answers(answers, self._unanswered, setup.tools)
+        check_answers(answers, self._unanswered, setup.tools, messages)
         self._message = await answer_calls(self.context, answers, self._unanswered)
         for call_id in answers:
             del self._unanswered[call_id]
