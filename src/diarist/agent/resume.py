@@ -38,9 +38,11 @@ def check_approvals(approvals: Any) -> dict[str, bool | str]:
     return answers
 
 
-def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
+def suspend(messages: Sequence[Message], dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
     """Store the run's processors, their states, and the calls that wait for approval, in the message of the calls."""
-    holder = next(message for message in reversed(messages.response) if message.tool_parts)
+    holder = next((message for message in reversed(messages) if message.tool_parts), None)
+    if holder is None:  # a stream hook hides the calls from the client
+        return
     holder.metadata[PROCESSORS_KEY] = dumped
     if ids := [call_id for call_id, awaited in waiting.items() if awaited == "approval"]:
         holder.metadata[APPROVAL_KEY] = ids
