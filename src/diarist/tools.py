@@ -96,8 +96,9 @@ class Tool(Generic[DepsT]):
 
     Attributes:
         name: ``[a-zA-Z0-9_-]``, at most 64 characters.
-        function: Sync (run in a worker thread) or async. None makes it a client tool: the run ends with the call, and
-            the client sends the result in a later run, as a message of role ``tool``.
+        function: Sync (run in a worker thread) or async; the result of a generator is the list of what it yields. None
+            makes it a client tool: the run ends with the call, and the client sends the result in a later run, as a
+            message of role ``tool``.
         parameters: JSON schema of its arguments. Default: made from the function's signature.
         timeout: Seconds, more than 0; None for no limit. After it, an async tool is cancelled; a sync tool continues in
             its thread, and its result is ignored.
@@ -188,7 +189,7 @@ class Tool(Generic[DepsT]):
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
 
     @property
     def takes_context(self) -> bool:

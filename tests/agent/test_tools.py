@@ -7,6 +7,8 @@ import contextvars
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -75,6 +77,40 @@ async def test_what_a_tool_does_to_its_arguments_does_not_change_the_call(typed:
     part = await call(search if typed else Tool(name="search", parameters=schema, function=search), args)  # pyright: ignore[reportArgumentType]
     assert part.result == "found"
     assert part.args == {"filters": {"a": {"b": 1}}, "items": [[1]]}
+
+
+async def test_a_generator_is_a_tool_that_returns_what_it_yields() -> None:
+    threads: list[str] = []
+
+    def rows() -> Iterator[int]:
+        """Rows."""
+        threads.append(threading.current_thread().name)
+        yield from (1, 2)
+
+    async def pages() -> AsyncIterator[int]:
+        """Pages."""
+        yield 1
+        yield 2
+
+    assert [(await call(tool(each), {})).result for each in (rows, pages)] == [[1, 2], [1, 2]]
+    assert threads == ["diarist-tool"]
+
+
+async def test_the_timeout_of_a_generator_holds() -> None:
+    @tool(timeout=0.05)
+    def rows() -> Iterator[int]:
+        """Rows."""
+        time.sleep(0.3)
+        yield 1
+
+    @tool(timeout=0.05)
+    async def pages() -> AsyncIterator[int]:
+        """Pages."""
+        await asyncio.sleep(9)
+        yield 1
+
+    for each, end in ((rows, "may still be running"), (pages, "was stopped")):
+        assert (await call(each, {})).result == f"{each.name} took longer than 0.05 s and {end}"
 
 
 async def test_what_needs_approval_does_to_the_arguments_does_not_change_the_call() -> None:

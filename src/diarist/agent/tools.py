@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Literal, cast
@@ -166,7 +166,9 @@ class ToolCalls:
         limit = asyncio.timeout(tool.timeout)
         try:
             async with limit:
-                value = bound() if tool.is_async else await in_thread(bound)
+                value = bound() if tool.is_async else await in_thread(lambda: _collected(bound()))
+                if isinstance(value, AsyncGenerator):
+                    return [item async for item in cast(AsyncGenerator[Any], value)]
                 return await value if inspect.isawaitable(value) else value
         except TimeoutError as error:
             if not limit.expired():
@@ -228,6 +230,11 @@ def _answers(value: Any) -> Any:
             return {name: _answers(item) for name, item in cast(dict[Any, Any], value).items()}
         case _:
             return value
+
+
+def _collected(value: Any) -> Any:
+    """Return what a generator yields, as a list, and any other value unchanged."""
+    return list(cast(Generator[Any], value)) if isinstance(value, Generator) else value
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
