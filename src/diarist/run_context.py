@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
 from diarist.checks import flags, message_limit
-from diarist.chunks import Chunk, DataChunk, Usage
+from diarist.chunks import Chunk, DataChunk, Usage, as_json
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.message_list import MessageList
@@ -142,15 +142,17 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def custom(self, chunk: DataChunk) -> None:
-        """Send a chunk to the client, in order with the others of this run. Raises InputError for something else."""
+        """Send a chunk to the client, in order with the others of this run, with its data as JSON as it is now.
+
+        Raises InputError for something else.
+        """
         given: Any = chunk
         if not isinstance(given, DataChunk):
             remedy = f"write DataChunk('data-...', {given!r:.100})"
             if isinstance(given, Chunk):
                 remedy = "return chunks of text, reasoning and tools from process_output_stream"
             raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {remedy}")
-        chunk.run_id = self._run_id
-        self._queue.append(chunk)
+        self._queue.append(replace(chunk, data=as_json(chunk.data), run_id=self._run_id))
         if self._loop is None or self._loop is running_loop():
             self._arrived.set()
         elif not self._loop.is_closed():  # a closed loop has no reader for a worker thread's chunks
