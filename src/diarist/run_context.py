@@ -201,6 +201,7 @@ class RunContext(Generic[D]):
         answers: Ids of the tool calls that this run answers: by approvals, or with the client's results.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
+        processor_calls: The model's id and the tokens of each of these calls.
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
             was finished.
@@ -225,6 +226,7 @@ class RunContext(Generic[D]):
     made: frozenset[str] = frozenset()
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)
+    processor_calls: list[tuple[str, Usage]] = field(default_factory=list[tuple[str, Usage]])
     tool_names: frozenset[str] = frozenset()
     finished: set[str] = field(default_factory=set[str])
     store_approval: ApprovalCallback | None = None
@@ -284,9 +286,10 @@ class RunContext(Generic[D]):
 _current: ContextVar[weakref.ref[RunContext[Any]] | None] = ContextVar("diarist_run", default=None)
 
 
-def count_usage(usage: Usage) -> None:
-    """Add the tokens of a model call to the current run, if any; the agent's own steps are counted already."""
+def count_usage(model_id: str, usage: Usage) -> None:
+    """Add a processor's model call to the current run, if any; the agent's own steps are counted already."""
     current = _current.get()
     run = None if current is None else current()
     if run is not None:
         run.usage += usage
+        run.processor_calls.append((model_id, usage))
