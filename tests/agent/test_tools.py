@@ -20,6 +20,7 @@ from diarist import Agent, AgentResult, Processor, ProcessorAbort, Tool, ToolCon
 from diarist.chunks import ToolErrorChunk, ToolResultChunk
 from diarist.exceptions import BadRequestError, ConfigError, ProcessorResultError, ToolError
 from diarist.messages import ToolPart
+from diarist.models.base import ModelRequest
 from diarist.processors import ProcessToolCallArgs, ToolCallResult
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, types
@@ -77,6 +78,31 @@ async def test_what_a_tool_does_to_its_arguments_does_not_change_the_call(typed:
     part = await call(search if typed else Tool(name="search", parameters=schema, function=search), args)  # pyright: ignore[reportArgumentType]
     assert part.result == "found"
     assert part.args == {"filters": {"a": {"b": 1}}, "items": [[1]]}
+
+
+@pytest.mark.parametrize("choice", ["required", "search"])
+async def test_a_forced_tool_call_is_forced_once(choice: str) -> None:
+    def search(q: str) -> str:
+        """Search."""
+        return "found"
+
+    def obey(request: ModelRequest) -> Any:
+        return "Here it is." if request.tool_choice == "auto" else ToolCall("search", {"q": "x"})
+
+    model = ScriptedModel(obey)
+    result = await Agent(model=model, tools=[search]).generate("?", tool_choice=choice)
+    assert (result.text, [request.tool_choice for request in model.requests]) == ("Here it is.", [choice, "auto"])
+
+
+async def test_a_processor_may_force_every_step() -> None:
+    def search() -> str:
+        """Search."""
+        return "found"
+
+    model = ScriptedModel(lambda request: ToolCall("search"))
+    agent = Agent(model=model, tools=[search], max_steps=3)
+    await agent.generate("?", prepare_step=lambda args: {"tool_choice": "required"})
+    assert [request.tool_choice for request in model.requests] == ["required"] * 3
 
 
 async def test_a_generator_is_a_tool_that_returns_what_it_yields() -> None:

@@ -94,7 +94,10 @@ class StepAttempt:
         self.waiting: dict[str, WaitsFor] = {}
         self.finish = ModelFinishPayload(reason="error", usage=Usage())
         self._own_tools = self.setup.tools
-        self.setup = replace(self.setup, tools=dict(self._own_tools))
+        choice = self.setup.tool_choice
+        if choice != "none" and any(step.tool_calls for step in self.so_far.steps):
+            choice = "auto"  # a model that must call a tool at every step would never answer
+        self.setup = replace(self.setup, tools=dict(self._own_tools), tool_choice=choice)
         self._ids_before = {message.id for message in self.context.messages.response}
         self._message: Message | None = None
         self._model_id = ""
