@@ -105,6 +105,16 @@ async def test_a_processor_may_force_every_step() -> None:
     assert [request.tool_choice for request in model.requests] == ["required"] * 3
 
 
+async def test_a_result_without_a_json_form_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def book() -> object:
+        """Book it."""
+        return object()
+
+    part = await call(book)
+    assert caplog.messages == [f"tool book: {part.result}"]
+    assert "the result has no JSON form" in str(part.result)
+
+
 async def test_a_generator_is_a_tool_that_returns_what_it_yields() -> None:
     threads: list[str] = []
 

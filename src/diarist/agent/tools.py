@@ -139,7 +139,12 @@ class ToolCalls:
     async def _execute(self, call: ToolPart) -> BaseException | None:
         """Call the tool and fill in the result. An error becomes the result, and is also returned."""
         try:
-            result = plain(await self._invoke(call))
+            value = await self._invoke(call)
+            try:
+                result = plain(value)
+            except ToolError as error:
+                logger.warning("tool %s: %s", call.name, error)
+                raise
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
