@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import subprocess
 import sys
 import threading
@@ -113,6 +114,30 @@ async def test_a_result_without_a_json_form_is_logged(caplog: pytest.LogCaptureF
     part = await call(book)
     assert caplog.messages == [f"tool book: {part.result}"]
     assert "the result has no JSON form" in str(part.result)
+
+
+@pytest.mark.parametrize("hook", ["process_tool_call", "process_tool_result"])
+async def test_bytes_as_the_result_that_a_hook_returns_name_the_hook(hook: str) -> None:
+    def read() -> str:
+        """Read."""
+        return "x"
+
+    answers = type("Answers", (Processor,), {hook: lambda self, args: {"result": b"\xff"}})()  # pyright: ignore
+    agent = Agent(model=ScriptedModel(ToolCall("read"), "ok"), tools=[read], processors=[answers])
+    with pytest.raises(ProcessorResultError, match=f"'answers' returned from {hook} at step 0: bytes that has no JSON"):
+        await agent.generate("hi")
+
+
+async def test_nan_is_null_wherever_a_result_is_seen() -> None:
+    def measure() -> list[float]:
+        """Measure."""
+        return [math.nan, 1.5]
+
+    def mean() -> float:
+        """Mean."""
+        return math.nan
+
+    assert [(await call(each)).result for each in (measure, mean)] == [[None, 1.5], None]
 
 
 async def test_a_generator_is_a_tool_that_returns_what_it_yields() -> None:

@@ -341,7 +341,7 @@ class AgentRun:
         if approvals is None:
             self._stream.unkept.clear()  # stored with this step's message
         self._add(step)
-        result.text, result.output = step.text, attempt.output
+        result.text, result.output, result.has_output = step.text, attempt.output, attempt.has_output
         result.finish_reason, result.pending = step.finish_reason, attempt.pending if attempt.waiting else []
         await self._call_back("on_step_finish", step)
         return attempt

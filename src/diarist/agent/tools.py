@@ -15,7 +15,7 @@ from diarist.agent.held_output import result_chunk
 from diarist.agent.result import AgentResult
 from diarist.chunks import Chunk
 from diarist.concurrency import being_cancelled, gather_or_cancel
-from diarist.encoding import jsonable
+from diarist.encoding import clean, jsonable
 from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
 from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
 from diarist.processors.hook_calls import OnToolCall, OnToolResult
@@ -209,9 +209,9 @@ def plain(value: Any) -> Json:
     """
     try:
         value = _answers(value)
-        if value is None or isinstance(value, str | int | float | bool):
+        if value is None or isinstance(value, str | int | bool):
             return value
-        result = jsonable(value)
+        result = clean(jsonable(value))
     except ValueError as error:  # an object that pydantic does not know, or one that contains itself
         raise ToolError(f"the result has no JSON form: {error}") from error
     except RecursionError as error:
@@ -228,7 +228,7 @@ def _answers(value: Any) -> Any:
             result = cast(AgentResult[Any], value)
             if result.stopped_by != "answer":
                 raise ToolError(f"the other agent gave no answer: stopped_by is {result.stopped_by!r}")
-            return result.text if result.output is None else result.output
+            return result.output if result.has_output else result.text
         case list() | tuple():
             return [_answers(item) for item in cast(Sequence[Any], value)]
         case dict():
