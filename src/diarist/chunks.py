@@ -358,7 +358,8 @@ class ModelFinish(_Base):
 class DataChunk:
     """An application's own chunk, sent with ``writer.custom(DataChunk("data-x", {...}))``.
 
-    ``transient`` chunks are only streamed; others are also stored as a part of the assistant message.
+    ``data`` is converted to JSON when it is sent. ``transient`` chunks are only streamed; others are also stored as a
+    part of the assistant message.
     """
 
     type: str

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
 from diarist.checks import flags, message_limit
-from diarist.chunks import Chunk, DataChunk, Usage
+from diarist.chunks import Chunk, DataChunk, Usage, as_json
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import InputError
 from diarist.message_list import MessageList
@@ -142,15 +142,17 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def custom(self, chunk: DataChunk) -> None:
-        """Send a chunk to the client, in order with the others of this run. Raises InputError for something else."""
+        """Send a chunk to the client, in order with the others of this run, with its data as JSON as it is now.
+
+        Raises InputError for something else.
+        """
         given: Any = chunk
         if not isinstance(given, DataChunk):
             remedy = f"write DataChunk('data-...', {given!r:.100})"
             if isinstance(given, Chunk):
                 remedy = "return chunks of text, reasoning and tools from process_output_stream"
             raise InputError(f"writer.custom takes a DataChunk, not {type(given).__name__}; {remedy}")
-        chunk.run_id = self._run_id
-        self._queue.append(chunk)
+        self._queue.append(replace(chunk, data=as_json(chunk.data), run_id=self._run_id))
         if self._loop is None or self._loop is running_loop():
             self._arrived.set()
         elif not self._loop.is_closed():  # a closed loop has no reader for a worker thread's chunks
@@ -196,8 +198,10 @@ class RunContext(Generic[D]):
         begins_at: Time of the event loop until which the run waits to begin, or when it stopped waiting.
         waits_until: Time of the event loop until which memory may wait for a model or an embedder, or when it
             last began or ended such a wait; 0 if there was none.
+        answers: Ids of the tool calls that this run answers: by approvals, or with the client's results.
         made: Ids of input messages that this call created from a text: no thread has them yet.
         usage: Tokens of the model calls that processors made.
+        processor_calls: The model's id and the tokens of each of these calls.
         tool_names: The names of the current step's tools.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
             was finished.
@@ -218,9 +222,11 @@ class RunContext(Generic[D]):
     waits_for: str = ""
     begins_at: float = 0
     waits_until: float = 0
+    answers: frozenset[str] = frozenset()
     made: frozenset[str] = frozenset()
     report: MemoryReport = field(default_factory=MemoryReport)
     usage: Usage = field(default_factory=Usage)
+    processor_calls: list[tuple[str, Usage]] = field(default_factory=list[tuple[str, Usage]])
     tool_names: frozenset[str] = frozenset()
     finished: set[str] = field(default_factory=set[str])
     store_approval: ApprovalCallback | None = None
@@ -280,9 +286,10 @@ class RunContext(Generic[D]):
 _current: ContextVar[weakref.ref[RunContext[Any]] | None] = ContextVar("diarist_run", default=None)
 
 
-def count_usage(usage: Usage) -> None:
-    """Add the tokens of a model call to the current run, if any; the agent's own steps are counted already."""
+def count_usage(model_id: str, usage: Usage) -> None:
+    """Add a processor's model call to the current run, if any; the agent's own steps are counted already."""
     current = _current.get()
     run = None if current is None else current()
     if run is not None:
         run.usage += usage
+        run.processor_calls.append((model_id, usage))

@@ -96,13 +96,15 @@ class Tool(Generic[DepsT]):
 
     Attributes:
         name: ``[a-zA-Z0-9_-]``, at most 64 characters.
-        function: Sync (run in a worker thread) or async. None makes it a client tool: the run ends with the call, and
-            the client sends the result in a later run, as a message of role ``tool``.
+        function: Sync (run in a worker thread) or async; the result of a generator is the list of what it yields. None
+            makes it a client tool: the run ends with the call, and the client sends the result in a later run, as a
+            message of role ``tool``.
         parameters: JSON schema of its arguments. Default: made from the function's signature.
         timeout: Seconds, more than 0; None for no limit. After it, an async tool is cancelled; a sync tool continues in
             its thread, and its result is ignored.
-        needs_approval: True, or a function that takes the arguments and returns a bool. If true, the run ends with the
-            call, and ``agent.resume`` approves or declines it.
+        needs_approval: True, or a function that takes a dictionary of the validated arguments, with defaults, and
+            returns a bool. If true, the run ends with the call, and ``agent.resume`` approves or declines it. A call
+            with invalid arguments is refused at once.
 
     Raises:
         ConfigError: A bad name or timeout, a signature that cannot be shown to a model, or ``timeout`` or
@@ -114,7 +116,7 @@ class Tool(Generic[DepsT]):
     description: str = ""
     parameters: dict[str, Json] | None = None
     timeout: float | None = None
-    needs_approval: bool | Callable[[dict[str, Json]], bool] = False
+    needs_approval: bool | Callable[[dict[str, Any]], bool] = False
 
     def __post_init__(self) -> None:
         texts("Tool", name=self.name)
@@ -166,8 +168,19 @@ class Tool(Generic[DepsT]):
         return other
 
     def must_be_approved(self, args: Mapping[str, Json]) -> bool:
-        """Return True if a call with these arguments waits for approval."""
-        return self.needs_approval(_copy_args(args)) if callable(self.needs_approval) else self.needs_approval
+        """Return True if a call with these arguments waits for approval. Raises ToolError for invalid arguments."""
+        if self.needs_approval is False:
+            return False
+        values = self.validated(args)
+        return self.needs_approval(values) if callable(self.needs_approval) else True
+
+    def validated(self, args: Mapping[str, Json]) -> dict[str, Any]:
+        """Return copies of the arguments as the function gets them, with defaults and without its context.
+
+        Raises ToolError, with a text for the model.
+        """
+        values = {name: copy_json(value) for name, value in args.items()}
+        return self._signature.validate(values) if self._signature is not None else values
 
     def _implementation(self) -> Callable[..., Any]:
         if self.function is None:
@@ -176,18 +189,17 @@ class Tool(Generic[DepsT]):
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
 
     @property
     def takes_context(self) -> bool:
-        return self._signature is not None and self._signature.takes_context
+        return self._signature is not None and bool(self._signature.context_names)
 
     def bind(self, args: Mapping[str, Json], context: ToolContext[Any]) -> Callable[[], Any | Awaitable[Any]]:
-        """Return the function bound to validated copies of the arguments. Raises ToolError, with a text for the
-        model."""
-        function, values = self._implementation(), _copy_args(args)
+        """Return the function bound to its ``validated`` arguments and its context. Raises ToolError."""
+        function, values = self._implementation(), self.validated(args)
         if self._signature is not None:
-            values = self._signature.validate(values, context)
+            values |= dict.fromkeys(self._signature.context_names, context)
         return lambda: function(**values)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -195,16 +207,12 @@ class Tool(Generic[DepsT]):
         return self._implementation()(*args, **kwargs)
 
 
-def _copy_args(args: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: copy_json(value) for name, value in args.items()}
-
-
 class _Signature:
     """A pydantic model of a function's arguments: gives their schema and validates values."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._name = name
-        self._context_names: list[str] = []
+        self.context_names: list[str] = []
         self._fields: dict[str, tuple[Any, Any]] = {}
         hints = _hints(function, name)
         try:
@@ -226,7 +234,7 @@ class _Signature:
                 )
             hint = hints.get(parameter.name, Any)
             if _is_context(hint):
-                self._context_names.append(parameter.name)
+                self.context_names.append(parameter.name)
             else:
                 default = ... if parameter.default is parameter.empty else parameter.default
                 self._fields[parameter.name] = (hint, default)
@@ -266,21 +274,16 @@ class _Signature:
             value.pop("title", None)
         return schema
 
-    @property
-    def takes_context(self) -> bool:
-        return bool(self._context_names)
-
-    def validate(self, args: Mapping[str, Json], context: ToolContext[Any]) -> dict[str, Any]:
+    def validate(self, args: dict[str, Json]) -> dict[str, Any]:
         from pydantic import ValidationError
 
         try:
             # lax: models write "3" for 3 and ISO dates for dates
-            checked = self._adapter.validate_python(dict(args))
+            checked = self._adapter.validate_python(args)
         except ValidationError as error:
             problems = listed_problems(error, whole="arguments")
             raise ToolError(f"invalid arguments for {self._name}: {problems}") from error
-        values = {name: getattr(checked, f"p{i}") for i, name in enumerate(self._fields)}
-        return values | dict.fromkeys(self._context_names, context)
+        return {name: getattr(checked, f"p{i}") for i, name in enumerate(self._fields)}
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -323,7 +326,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
-    needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
+    needs_approval: bool | Callable[[dict[str, Any]], bool] = False,
 ) -> ToolMaker: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -332,7 +335,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
-    needs_approval: bool | Callable[[dict[str, Json]], bool] = False,
+    needs_approval: bool | Callable[[dict[str, Any]], bool] = False,
 ) -> Tool | Callable[..., Tool]:
     """Make a tool from a function; the model sees its name, docstring and annotated parameters.
 
@@ -342,7 +345,8 @@ def tool(
         name: Default: the function's name.
         description: Default: its docstring.
         timeout: Seconds that it may run; after that, the model gets an error.
-        needs_approval: A call ends the run, and ``agent.resume`` approves or declines the call.
+        needs_approval: A call ends the run, and ``agent.resume`` approves or declines the call. True, or a function
+            of the validated arguments.
 
     Raises:
         ConfigError: The signature cannot be shown to a model; the message names the parameter.

@@ -57,6 +57,41 @@ def results(messages: list[Message]) -> list[tuple[str, str, Any]]:
     return [(part.call_id, part.state, part.result) for message in messages for part in message.tool_parts]
 
 
+@tool(needs_approval=lambda args: args["amount"] > 100)
+def pay(to: str, amount: int = 500) -> str:
+    """Pay a bill, in euros."""
+    return f"paid {amount} to {to}"
+
+
+@pytest.mark.parametrize(
+    ("args", "stopped_by"),
+    [
+        ({"to": "ada", "amount": "5000"}, "approval"),
+        ({"to": "ada"}, "approval"),
+        ({"to": "ada", "amount": "40"}, "answer"),
+    ],
+)
+async def test_a_needs_approval_function_gets_the_arguments_as_the_tool_does(
+    args: dict[str, Any], stopped_by: str
+) -> None:
+    result = await Agent(model=ScriptedModel(ToolCall("pay", args), "Done."), tools=[pay]).generate("hi")
+    assert result.stopped_by == stopped_by
+
+
+@pytest.mark.parametrize("needs_approval", [True, lambda args: True])  # pyright: ignore[reportUnknownLambdaType]
+async def test_nobody_is_asked_to_approve_a_call_with_invalid_arguments(
+    needs_approval: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = tool(name="wire", needs_approval=needs_approval)(pay.function)  # pyright: ignore[reportArgumentType]
+    call = ToolCall("wire", {"to": "ada", "amount": "lots"})
+    result, chunks = await run_both(lambda: Agent(model=ScriptedModel(call, "Sorry."), tools=[wire]))
+    refused = result.steps[0].tool_calls[0]
+    assert (result.stopped_by, refused.state) == ("answer", "error")
+    assert "invalid arguments for wire: amount" in str(refused.result)
+    assert "tool-error" in types(chunks)
+    assert not caplog.records
+
+
 async def test_the_run_ends_with_the_waiting_call_after_other_tools_ran() -> None:
     calls = [ToolCall("look", {"at": "x"}, id="l1"), CALL]
     result, chunks = await run_both(lambda: agent(["Working.", *calls]))
@@ -591,7 +626,49 @@ async def test_a_resume_without_thread_and_result_says_what_is_missing() -> None
     stopped = await first.generate("send it")
     with pytest.raises(
         InputError,
-        match=r"waiting: none: it was answered already, or .* pass that thread=, or without memory of=.*the result",
+        match="there is no such call here; pass the thread= of the run that stopped, or its result as of=",
     ):
         await first.resume({"s1": True})
     assert (await first.resume({"s1": True}, of=stopped)).text == "done"
+
+
+@pytest.mark.parametrize("resource", [None, "ada"])
+async def test_the_result_names_the_thread_to_resume_in(memory: Memory, resource: str | None) -> None:
+    agents = agent(CALL, "done", "Hello.", memory=memory)
+    stopped = await agents.generate("send it", thread="t", resource=resource)
+    with pytest.raises(InputError, match="of is a run of the thread 't', but thread is 'u'"):
+        await agents.resume({"s1": True}, of=stopped, thread="u", resource=resource)
+    resumed = await agents.resume({"s1": True}, of=stopped)
+    assert (resumed.text, resumed.thread_id) == ("done", "t")
+    for where in ({"of": stopped}, {"thread": "t", "resource": resource}):
+        with pytest.raises(InputError, match="it was answered already; waiting: none"):
+            await agents.resume({"s1": True}, **where)  # pyright: ignore[reportArgumentType]
+    assert sent == ["ada"]
+
+
+async def test_a_run_that_stored_nothing_is_resumed_from_its_result(memory: Memory) -> None:
+    agents = agent(CALL, "done", memory=memory)
+    stopped = await agents.generate("send it", thread="t", read_only=True)
+    assert (await agents.resume({"s1": True}, of=stopped, read_only=True)).text == "done"
+
+
+@pytest.mark.parametrize("last_messages", [0, 1, 2])
+async def test_a_waiting_call_outside_the_window_is_found(tmp_path: Path, last_messages: int) -> None:
+    memory = Memory(storage=SQLiteStorage(tmp_path / "memory.db"), last_messages=last_messages)
+    looks = [ToolCall("look", {"at": str(number)}) for number in range(4)]
+    agents = agent("Hello.", *looks, CALL, "done", memory=memory)
+    await agents.generate("Hello?", thread="t")
+    await agents.generate("look and send it", thread="t", max_steps=9)
+    result = await agents.resume({"s1": True}, thread="t")
+    assert (result.text, sent) == ("done", ["ada"])
+    shown = [message.text for message in agents.model.requests[-1].prompt]  # pyright: ignore
+    assert shown[0] == "look and send it"
+    assert "sent to ada" in shown[-1]
+
+
+async def test_resume_says_that_the_user_has_written_meanwhile(memory: Memory) -> None:
+    agents = agent(CALL, "Yes?", memory=memory)
+    await agents.generate("send it", thread="t")
+    await agents.generate("Wait!", thread="t")
+    with pytest.raises(InputError, match="the user has written something else since"):
+        await agents.resume({"s1": True}, thread="t")

@@ -394,3 +394,21 @@ async def test_a_resumed_run_stores_it_with_the_answer() -> None:
     second = await mailer.resume({first.pending[0].call_id: True}, of=first, input="go on")
     kinds = [(message.role, [part.type for part in message.parts]) for message in second.messages]
     assert kinds == [("tool", ["tool"]), ("assistant", ["data-w", "text"])]
+
+
+async def test_data_is_sent_and_stored_as_the_json_of_the_moment() -> None:
+    @tool
+    def fetch(context: ToolContext) -> str:
+        """Fetch."""
+        progress = DataChunk("data-w", {"page": 0, "read": {7}, "raw": b"\xff"})
+        for page in (1, 2):
+            progress.data["page"] = page
+            context.writer.custom(progress)
+        return "ok"
+
+    agent = Agent(model=ScriptedModel(ToolCall("fetch"), "Done."), tools=[fetch])
+    async with agent.stream("hi") as stream:
+        sent = [chunk.data for chunk in [chunk async for chunk in stream] if isinstance(chunk, DataChunk)]
+        result = await stream.result()
+    stored = [part.data for message in result.messages for part in message.parts if isinstance(part, DataPart)]
+    assert sent == stored == [{"page": page, "read": [7], "raw": "_w=="} for page in (1, 2)]

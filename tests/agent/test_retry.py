@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, DataChunk, Memory, Message, Processor, Usage
-from diarist.chunks import Chunk, TextEnd
+from diarist import Agent, AgentStream, DataChunk, Memory, Message, Processor, Usage
+from diarist.chunks import Chunk, StepFinish, StepStart, TextDelta, TextEnd
 from diarist.messages import DataPart, TextPart
 from diarist.processors import (
     PIIDetector,
@@ -330,12 +330,55 @@ async def test_rejected_text_never_reaches_the_client_with_hold_output(hook: str
     assert streamed_text(chunks) == "GOOD text"
     assert types(chunks) == [
         "start",
-        "step-finish",  # the rejected attempt
         "step-start",
         *("text-start", "text-delta", "text-end"),
         "step-finish",
         "finish",
     ]
+
+
+class Shown:
+    """A page that takes the text of a rejected attempt back, as docs/howto/stream-a-run.md has it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    async def read(self, stream: AgentStream[Any]) -> str:
+        async with stream:
+            async for chunk in stream:
+                match chunk:
+                    case StepStart():
+                        before = self.text
+                    case TextDelta():
+                        self.text += chunk.payload.text
+                    case StepFinish() if chunk.payload.reason == "retry":
+                        self.text = before  # pyright: ignore[reportPossiblyUnboundVariable]
+                    case _:
+                        pass
+        return self.text
+
+
+@pytest.mark.parametrize("hold_output", [True, False])
+@pytest.mark.parametrize("hook", RETRYING_HOOKS)
+async def test_a_page_that_takes_rejected_text_back_keeps_accepted_text(hook: str, hold_output: bool) -> None:
+    def look() -> str:
+        """Look."""
+        return "a door"
+
+    model = ScriptedModel(["Let me look. ", ToolCall("look")], "BAD", "There is a door.")
+    guard = reject_bad(hook, hold_output=hold_output)
+    agent = Agent(model=model, tools=[look], output_processors=[guard], max_processor_retries=1)
+    assert await Shown().read(agent.stream("hi")) == "Let me look. There is a door."
+
+
+async def test_an_attempt_rejected_before_its_model_call_is_not_streamed() -> None:
+    class Again(Processor[Any]):
+        def process_llm_request(self, args: Any) -> None:
+            if args.retry_count == 0:
+                args.abort("again", retry=True)
+
+    agent = Agent(model=ScriptedModel("hi"), processors=[Again()], max_processor_retries=1)
+    assert await Shown().read(agent.stream("hi")) == "hi"
 
 
 async def test_without_hold_output_the_rejected_text_was_streamed_and_is_marked() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from diarist import Agent, Processor
+from diarist.exceptions import ProcessorError
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, run_both, types
 
@@ -90,5 +91,5 @@ async def test_a_condition_that_fails_ends_the_run_with_its_error() -> None:
     def broken(steps: Any) -> bool:
         raise ValueError("cannot tell")
 
-    with pytest.raises(ValueError, match="cannot tell"):
+    with pytest.raises(ProcessorError, match=r"processor 'stop-when' failed in stop_when at step 0: .*cannot tell"):
         await Agent(model=calling(), tools=[work]).generate("hi", stop_when=broken)

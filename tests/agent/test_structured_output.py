@@ -16,7 +16,7 @@ from diarist.json_schema import JsonSchema
 from diarist.messages import TextPart
 from diarist.models.base import OutputSchema
 from diarist.processors import InputStepResult, ProcessInputStepArgs, ProcessOutputResultArgs
-from diarist.testing import ScriptedModel, ToolCall
+from diarist.testing import ScriptedModel, ToolCall, scripted
 from tests.agent.kit import run_both, streamed_text, types
 
 
@@ -285,3 +285,27 @@ async def test_a_schema_with_a_mistake_is_refused_where_it_is_set() -> None:
     bad = OutputSchema(name="Bad", schema={"type": "foo"})
     with pytest.raises(ProcessorResultError, match=r"'switch'.*the schema 'Bad' is no JSON schema"):
         await Agent(model=ScriptedModel("x"), processors=[setting(bad)]).generate("hi")
+
+
+@pytest.mark.parametrize(("reason", "remedy"), [("length", "max_output_tokens"), ("content-filter", "the model")])
+async def test_an_answer_that_was_cut_off_is_not_asked_for_again(reason: Any, remedy: str) -> None:
+    model = ScriptedModel(lambda request: scripted.Reply(text='{"name": "Ro', finish_reason=reason))
+    with pytest.raises(OutputError, match=f"the answer was cut off .*{remedy}"):
+        await Agent(model=model).generate("hi", output_type=City, max_processor_retries=2)
+    assert len(model.requests) == 1
+
+
+async def test_a_none_that_the_type_allows_is_an_answer_like_any_other() -> None:
+    def agent() -> Agent:
+        return Agent(model=ScriptedModel('{"answer": null}'))
+
+    result, chunks = await run_both(agent, output_type=Optional[City])  # noqa: UP045  as users write it
+    assert (result.output, result.has_output) == (None, True)
+    assert [chunk.payload.object for chunk in chunks if isinstance(chunk, ObjectChunk)] == [None]
+
+    async def find() -> Any:
+        """Find a city."""
+        return await agent().generate("hi", output_type=Optional[City])  # noqa: UP045
+
+    outer = await Agent(model=ScriptedModel(ToolCall("find"), "None."), tools=[find]).generate("hi")
+    assert outer.steps[0].tool_calls[0].result is None

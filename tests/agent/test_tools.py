@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -18,6 +21,7 @@ from diarist import Agent, AgentResult, Processor, ProcessorAbort, Tool, ToolCon
 from diarist.chunks import ToolErrorChunk, ToolResultChunk
 from diarist.exceptions import BadRequestError, ConfigError, ProcessorResultError, ToolError
 from diarist.messages import ToolPart
+from diarist.models.base import ModelRequest
 from diarist.processors import ProcessToolCallArgs, ToolCallResult
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import collect, run_both, types
@@ -75,6 +79,99 @@ async def test_what_a_tool_does_to_its_arguments_does_not_change_the_call(typed:
     part = await call(search if typed else Tool(name="search", parameters=schema, function=search), args)  # pyright: ignore[reportArgumentType]
     assert part.result == "found"
     assert part.args == {"filters": {"a": {"b": 1}}, "items": [[1]]}
+
+
+@pytest.mark.parametrize("choice", ["required", "search"])
+async def test_a_forced_tool_call_is_forced_once(choice: str) -> None:
+    def search(q: str) -> str:
+        """Search."""
+        return "found"
+
+    def obey(request: ModelRequest) -> Any:
+        return "Here it is." if request.tool_choice == "auto" else ToolCall("search", {"q": "x"})
+
+    model = ScriptedModel(obey)
+    result = await Agent(model=model, tools=[search]).generate("?", tool_choice=choice)
+    assert (result.text, [request.tool_choice for request in model.requests]) == ("Here it is.", [choice, "auto"])
+
+
+async def test_a_processor_may_force_every_step() -> None:
+    def search() -> str:
+        """Search."""
+        return "found"
+
+    model = ScriptedModel(lambda request: ToolCall("search"))
+    agent = Agent(model=model, tools=[search], max_steps=3)
+    await agent.generate("?", prepare_step=lambda args: {"tool_choice": "required"})
+    assert [request.tool_choice for request in model.requests] == ["required"] * 3
+
+
+async def test_a_result_without_a_json_form_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def book() -> object:
+        """Book it."""
+        return object()
+
+    part = await call(book)
+    assert caplog.messages == [f"tool book: {part.result}"]
+    assert "the result has no JSON form" in str(part.result)
+
+
+@pytest.mark.parametrize("hook", ["process_tool_call", "process_tool_result"])
+async def test_bytes_as_the_result_that_a_hook_returns_name_the_hook(hook: str) -> None:
+    def read() -> str:
+        """Read."""
+        return "x"
+
+    answers = type("Answers", (Processor,), {hook: lambda self, args: {"result": b"\xff"}})()  # pyright: ignore
+    agent = Agent(model=ScriptedModel(ToolCall("read"), "ok"), tools=[read], processors=[answers])
+    with pytest.raises(ProcessorResultError, match=f"'answers' returned from {hook} at step 0: bytes that has no JSON"):
+        await agent.generate("hi")
+
+
+async def test_nan_is_null_wherever_a_result_is_seen() -> None:
+    def measure() -> list[float]:
+        """Measure."""
+        return [math.nan, 1.5]
+
+    def mean() -> float:
+        """Mean."""
+        return math.nan
+
+    assert [(await call(each)).result for each in (measure, mean)] == [[None, 1.5], None]
+
+
+async def test_a_generator_is_a_tool_that_returns_what_it_yields() -> None:
+    threads: list[str] = []
+
+    def rows() -> Iterator[int]:
+        """Rows."""
+        threads.append(threading.current_thread().name)
+        yield from (1, 2)
+
+    async def pages() -> AsyncIterator[int]:
+        """Pages."""
+        yield 1
+        yield 2
+
+    assert [(await call(tool(each), {})).result for each in (rows, pages)] == [[1, 2], [1, 2]]
+    assert threads == ["diarist-tool"]
+
+
+async def test_the_timeout_of_a_generator_holds() -> None:
+    @tool(timeout=0.05)
+    def rows() -> Iterator[int]:
+        """Rows."""
+        time.sleep(0.3)
+        yield 1
+
+    @tool(timeout=0.05)
+    async def pages() -> AsyncIterator[int]:
+        """Pages."""
+        await asyncio.sleep(9)
+        yield 1
+
+    for each, end in ((rows, "may still be running"), (pages, "was stopped")):
+        assert (await call(each, {})).result == f"{each.name} took longer than 0.05 s and {end}"
 
 
 async def test_what_needs_approval_does_to_the_arguments_does_not_change_the_call() -> None:

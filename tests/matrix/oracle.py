@@ -90,7 +90,7 @@ def expected(case: Case) -> Expected:
             if streams:
                 out.streamed += _as_streamed(case, step)
             if rejected:
-                out.step_finishes.append("retry")
+                out.step_finishes += ["retry"] * began  # before the model's call, there is no step-start to end
                 if ends.feedback:
                     out.rejected.append((step, said(step) if streams else ""))
             if stops_here:

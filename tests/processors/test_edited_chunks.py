@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, DataChunk, Processor, tool
+from diarist import Agent, DataChunk, Memory, Processor, tool
 from diarist.chunks import (
     Chunk,
     Finish,
@@ -41,6 +41,7 @@ from diarist.processors import (
 )
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel, ToolCall
+from diarist.tools import Tool
 from tests.agent.kit import collect, streamed_text
 
 PLACES: list[Any] = [
@@ -250,3 +251,38 @@ async def test_no_copies_where_no_hook_edits_in_place() -> None:
     await Agent(model=ScriptedModel("x"), processors=[Looks(), RegexFilter()]).generate("hi")
     assert seen
     assert all(part is original for part, original in seen)
+
+
+async def test_a_finish_that_a_hook_edits_is_the_clients_alone() -> None:
+    class Hides(Processor[Any]):
+        def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Any:
+            if isinstance(args.part, Finish):
+                for call in args.part.payload.messages[0].tool_parts:
+                    call.result = "(hidden)"
+            return args.part
+
+    def look() -> str:
+        """Look."""
+        return "ada"
+
+    memory = Memory(storage=InMemoryStorage())
+    agent = Agent(model=ScriptedModel(ToolCall("look"), "done"), tools=[look], processors=[Hides()], memory=memory)
+    async with agent.stream("hi", thread="t") as stream:
+        [finish] = [chunk async for chunk in stream if isinstance(chunk, Finish)]
+        result = await stream.result()
+    stored = await memory.messages.list(thread="t")
+    assert [message.tool_parts[0].result for message in (result.messages[0], stored[1])] == ["ada", "ada"]
+    assert finish.payload.messages[0].tool_parts[0].result == "(hidden)"
+    assert [message.seq for message in finish.payload.messages] == [message.seq for message in stored[1:]]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_client_can_continue_from_the_finish_chunk_of_a_run_that_waits(guarded: bool) -> None:
+    ask = Tool(name="ask", parameters={"properties": {}})
+    agent = Agent(model=ScriptedModel(ToolCall("ask"), "done"), tools=[ask], processors=[Shouts()] if guarded else [])
+    async with agent.stream("hi") as stream:
+        [finish] = [chunk async for chunk in stream if isinstance(chunk, Finish)]
+        result = await stream.result()
+    assert [message.metadata for message in finish.payload.messages] == [
+        message.metadata for message in result.messages
+    ]

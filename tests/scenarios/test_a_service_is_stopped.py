@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -179,7 +180,7 @@ def database_files(folder: Path) -> list[str]:
 
 def test_the_recipe(recipe: Service, tmp_path: Path) -> None:
     for number in range(3):
-        assert recipe.json("POST", "/threads/trip", {"text": f"I say zanzibar{number}."}) == {"text": "Noted."}
+        assert recipe.json("POST", "/threads/trip", {"text": f"I say zanzibar{number}."})["text"] == "Noted."
     with recipe.ask("POST", "/threads/trip/stream", {"text": "And this."}) as answer:
         assert answer.read() == b"Noted."
     rows = recipe.json("GET", "/threads/trip")
@@ -190,6 +191,27 @@ def test_the_recipe(recipe: Service, tmp_path: Path) -> None:
     assert database_files(tmp_path) == ["memory.db"]
     data = (tmp_path / "memory.db").read_bytes()
     assert [n for n in range(3) if f"zanzibar{n}".encode() in data] == [0, 2]
+
+
+BLOCKING = """ScriptedModel(lambda request: "Noted."), processors=[
+    __import__("diarist.processors").processors.RegexFilter((), patterns={"bad": "bad"}, strategy="block")
+]"""
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "blank"), [("serve-with-fastapi.md", "app", 422), ("serve-with-django.md", "application", 400)]
+)
+def test_a_blocked_and_a_blank_question_are_no_empty_answers(tmp_path: Path, page: str, name: str, blank: int) -> None:
+    service = Service(tmp_path, recipe_of(page, BLOCKING), name)
+    try:
+        for path in ("/threads/trip", "/threads/trip/stream"):
+            for text, status in (("bad", 422), ("  ", blank)):
+                with pytest.raises(HTTPError) as refused:
+                    service.ask("POST", path, {"text": text})
+                assert refused.value.code == status
+                assert ("blocked: " in refused.value.read().decode()) == (text == "bad")
+    finally:
+        service.close()
 
 
 @pytest.mark.slow
@@ -205,7 +227,7 @@ async def test_a_client_that_leaves_a_stream_ends_its_run(
         assert connection.getresponse().read(5) == b"Once "
     connection.close()
     await openai_server.client_left()
-    assert recipe_with_model.json("POST", "/threads/trip", {"text": "Are you there?"}) == {"text": "ok"}
+    assert recipe_with_model.json("POST", "/threads/trip", {"text": "Are you there?"})["text"] == "ok"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
@@ -38,7 +39,7 @@ from diarist.processors.pipeline import Pipeline
 from diarist.processors.placement import check_history, check_list, check_places
 from diarist.processors.setup import StepSetup, checked_provider_options, tools_by_name
 from diarist.run_context import CancelSignal, RunContext, Writer
-from diarist.storage.records import thread_and_resource
+from diarist.storage.records import Thread, own_resource, thread_and_resource
 from diarist.sync import run_sync
 from diarist.tools import DepsT, NamedFunction, Tool
 
@@ -247,12 +248,13 @@ class Agent(Generic[DepsT]):
 
         Args:
             approvals: Per call id of ``result.pending``: True runs the tool; False or a reason declines it.
-            of: The result of that run; needed without memory.
+            of: The result of that run. With memory, it may take the place of ``thread`` and ``resource``.
             input: New input of the user.
-            options: As for ``generate``; with memory, the same ``thread``.
+            options: As for ``generate``; with memory and without ``of``, the same ``thread``.
 
         Raises:
-            InputError: A call does not wait for approval, or its answer is not True, False or a text.
+            InputError: A call does not wait for approval, its answer is not True, False or a text, or ``of`` is a run
+                of another thread.
             ConfigError: The agent's processors are not the processors that the run had.
         """
         return await self._resumed_run(approvals, of, input, options).execute()
@@ -392,11 +394,17 @@ class Agent(Generic[DepsT]):
         answers = check_approvals(approvals)
         if not isinstance(of, AgentResult | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"of must be the result of the run that stopped, not {type(of).__name__}")
+        stored_in = of.thread_id if of is not None and any(message.seq for message in of.messages) else None
+        if of is not None and stored_in and not (options.get("thread") or self._defaults.get("thread")):
+            options = {**options, "thread": Thread(id=stored_in, resource_id=of.resource_id or own_resource(stored_in))}
         run = self._new_run([] if input is None else input, options, empty=input is None)
+        if stored_in and run.context.thread_id != stored_in:
+            raise InputError(f"of is a run of the thread {stored_in!r}, but thread is {run.context.thread_id!r}")
         if of is not None:
             for message in of.conversation:
                 run.context.messages.add(message, "memory")
         run.approvals = answers
+        run.context.answers |= answers.keys()
         run.context.edits_in_place = True  # answers change the messages of the waiting calls
         return run
 
@@ -430,6 +438,11 @@ class Agent(Generic[DepsT]):
             or not options.keys().isdisjoint(_SEE_MESSAGES)
             or any(tool.takes_context for tool in self.tools.values()),
             on_divergence=options.get("on_divergence", "branch"),
+            answers=frozenset(
+                part.call_id
+                for message in takewhile(lambda message: message.role == "tool", reversed(messages.input))
+                for part in message.tool_parts
+            ),
             made=frozenset(message.id for message in messages.input) if isinstance(input, str) else frozenset(),
         )
         output_type = OutputType(options["output_type"]) if "output_type" in options else None

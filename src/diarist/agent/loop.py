@@ -165,6 +165,10 @@ class AgentRun:
                 if outcome == "committed" and not self._stored:  # the result must not promise an answer
                     self._mark_cancelled()
 
+        if isinstance(self._last_chunk, Finish):  # its messages are copies if stream hooks may have edited them
+            numbers = {message.id: message.seq for message in result.messages}
+            for message in self._last_chunk.payload.messages:
+                message.seq = numbers.get(message.id)
         if self.error is not None:
             to_raise = await self._pass_error_chunk(self.error) or to_raise
             await self._call_back("on_error", self.error)
@@ -232,7 +236,7 @@ class AgentRun:
             result.stopped_by = "stop_when"
         result.messages = messages.response
         result.end_with(messages.all)
-        finish: Chunk = Finish(
+        finish = Finish(
             payload=FinishPayload(
                 reason=result.finish_reason,
                 stopped_by=result.stopped_by,
@@ -262,7 +266,9 @@ class AgentRun:
         pipeline.warn_of_dropped_chunks()
         if waiting and result.steps:  # all hooks have run: the states are final
             states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
-            suspend(messages, states, waiting)
+            suspend(result.messages, states, waiting)
+            if finish.payload.messages is not result.messages:  # copies for stream hooks
+                suspend(finish.payload.messages, states, waiting)
         return finish
 
     # -- a step
@@ -324,8 +330,9 @@ class AgentRun:
                         self._undo(before)
                 if isinstance(failure, ProcessorAbort):
                     feedback = self._reject(failure, attempt)
-                payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.finish.usage)
-                await self._stream.forward(StepFinish(payload=payload))
+                if self._stream.begun:
+                    payload = StepFinishPayload(step_number=number, reason="retry", usage=attempt.finish.usage)
+                    await self._stream.forward(StepFinish(payload=payload))
                 await asyncio.sleep(delay)
             except BaseException:
                 messages.put_back(edits)  # no attempt follows: keep redactions that were made in place
@@ -334,7 +341,7 @@ class AgentRun:
         if approvals is None:
             self._stream.unkept.clear()  # stored with this step's message
         self._add(step)
-        result.text, result.output = step.text, attempt.output
+        result.text, result.output, result.has_output = step.text, attempt.output, attempt.has_output
         result.finish_reason, result.pending = step.finish_reason, attempt.pending if attempt.waiting else []
         await self._call_back("on_step_finish", step)
         return attempt

@@ -91,7 +91,8 @@ class CallOptions(RunOptions, total=False):
     The model:
         model, model_settings: As for ``Agent``.
         provider_options: By provider, passed on unchanged: ``{"openai": {"reasoning_effort": "low"}}``.
-        tool_choice: ``"auto"`` (default), ``"none"``, ``"required"``, or the name of a tool.
+        tool_choice: ``"auto"`` (default), ``"none"``, ``"required"``, or the name of a tool. The last two apply until
+            the run's first tool call, then ``"auto"``.
         active_tools: Names of the tools that the model may call. Default: all.
         output_type: A Pydantic model, dataclass, TypedDict or JSON schema for the answer.
 

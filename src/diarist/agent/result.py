@@ -58,6 +58,7 @@ class AgentResult(Generic[OutputT]):
         text: The final step's text; empty when blocked.
         output: The validated value of ``output_type``; plain JSON if a processor set a schema for the last step. None
             without a schema, and if the run has no answer (``stopped_by`` is not ``"answer"``).
+        has_output: True if ``output`` is the answer's value, which may be None.
         steps: Every finished step, with its own text, tool calls and usage; in a cancelled run also the step that
             was running tools.
         usage: Tokens of all model calls, including rejected attempts and calls of processors. Memory's tokens are in
@@ -76,6 +77,7 @@ class AgentResult(Generic[OutputT]):
     resource_id: str | None = None
     text: str = ""
     output: OutputT = _NO_OUTPUT
+    has_output: bool = False
     steps: list[StepResult] = field(default_factory=list[StepResult])
     usage: Usage = field(default_factory=Usage)
     finish_reason: FinishReason = "other"
@@ -134,7 +136,7 @@ class AgentResult(Generic[OutputT]):
 
 def mark_blocked(result: AgentResult[Any], abort: ProcessorAbort) -> TripwireChunk:
     """Clear the result of a blocked run except for the reason, and return the tripwire chunk."""
-    result.text, result.output = "", None
+    result.text, result.output, result.has_output = "", None, False
     result.messages, result.pending = [], []
     result.end_with(())
     result.stopped_by, result.finish_reason = "tripwire", "other"

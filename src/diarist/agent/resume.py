@@ -38,9 +38,11 @@ def check_approvals(approvals: Any) -> dict[str, bool | str]:
     return answers
 
 
-def suspend(messages: MessageList, dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
+def suspend(messages: Sequence[Message], dumped: list[dict[str, Json]], waiting: Mapping[str, WaitsFor]) -> None:
     """Store the run's processors, their states, and the calls that wait for approval, in the message of the calls."""
-    holder = next(message for message in reversed(messages.response) if message.tool_parts)
+    holder = next((message for message in reversed(messages) if message.tool_parts), None)
+    if holder is None:  # a stream hook hides the calls from the client
+        return
     holder.metadata[PROCESSORS_KEY] = dumped
     if ids := [call_id for call_id, awaited in waiting.items() if awaited == "approval"]:
         holder.metadata[APPROVAL_KEY] = ids
@@ -97,16 +99,15 @@ def missing_tools(
     return [name for name in approved if name not in tools]
 
 
-def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> None:
+def check_answers(
+    answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool], messages: MessageList
+) -> None:
     """Raise InputError if a call does not wait for approval, and ConfigError if its tool is missing."""
     if missing := missing_tools(answers, calls, tools):
         raise ConfigError(f"resume needs the tools {missing}, which this agent and its processors do not have")
-    if unknown := answers.keys() - calls.keys():
-        known = ", ".join(calls) or (
-            "none: it was answered already, or waits in another thread; pass that thread=, or without memory of=, the "
-            "result of the run that stopped"
-        )
-        raise InputError(f"no tool call {sorted(unknown)} waits for approval; waiting: {known}")
+    if unknown := sorted(answers.keys() - calls.keys()):
+        why, waiting = _why_closed(unknown[0], messages), ", ".join(calls) or "none"
+        raise InputError(f"no tool call {unknown} waits for approval: {why}; waiting: {waiting}")
     for call_id, answer in answers.items():
         call = calls[call_id]
         if answer is True and waits_for(call, tools) == "client_tool":
@@ -114,6 +115,21 @@ def check_answers(answers: Mapping[str, bool | str], calls: Mapping[str, ToolPar
                 f"the call {call_id!r} of {call.name} waits for the client's result, not for approval; "
                 "send the result as a message of role 'tool'"
             )
+
+
+def _why_closed(call_id: str, messages: MessageList) -> str:
+    """Say why a call does not wait."""
+    why = "there is no such call here; pass the thread= of the run that stopped, or its result as of="
+    for message in _history(messages):
+        part = next((part for part in message.tool_parts if part.call_id == call_id), None)
+        if part is not None:
+            answered = (
+                message.role == "tool" or part.state != "call" or call_id in message.metadata.get(APPROVED_KEY, ())
+            )
+            why = "it was answered already" if answered else ""
+        elif message.role == "user" and not why:
+            why = "the user has written something else since, which closes open calls"
+    return why
 
 
 def waits_for(call: ToolPart, tools: Mapping[str, Tool]) -> WaitsFor:

@@ -47,12 +47,23 @@ OUTPUT_TYPE = "output-type"
 """The processor id under which an answer that does not fit ``output_type`` is rejected."""
 
 
+_CUT_OFF = {
+    "length": "the answer was cut off at the limit of output tokens; raise ModelSettings(max_output_tokens=...)",
+    "content-filter": "the answer was cut off by the provider's content filter; change the prompt, or the model",
+}
+"""By finish reason, why an answer is no complete value of ``output_type``, and the remedy."""
+
+
 class _PrepareStep(Processor[Any]):
     id = "prepare-step"
 
 
-PREPARE_STEP = _PrepareStep()
-"""The processor that runs the call's ``prepare_step``; errors and spans name it."""
+class _StopWhen(Processor[Any]):
+    id = "stop-when"
+
+
+PREPARE_STEP, STOP_WHEN = _PrepareStep(), _StopWhen()
+"""The processors that run the call's ``prepare_step`` and ``stop_when``; errors and spans name them."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,6 +79,7 @@ class StepAttempt:
         approvals: Answers to waiting calls, by id. Given these, the step runs the approved calls, without a model call.
         answered: The model's response is complete.
         output: The answer's value, parsed with the step's schema; None without a schema.
+        has_output: The answer was parsed; its value may be None.
         ended: The run is over: the model called no tools, or calls have to wait.
         stopped: A ``stop_when`` function returned True after this step.
         waiting: Tool calls that wait for approval or for the client, by id; they end the run.
@@ -91,10 +103,14 @@ class StepAttempt:
         self.number = len(self.so_far.steps)
         self.answered = self.ended = self.stopped = False
         self.output: Any = None
+        self.has_output = False
         self.waiting: dict[str, WaitsFor] = {}
         self.finish = ModelFinishPayload(reason="error", usage=Usage())
         self._own_tools = self.setup.tools
-        self.setup = replace(self.setup, tools=dict(self._own_tools))
+        choice = self.setup.tool_choice
+        if choice != "none" and any(step.tool_calls for step in self.so_far.steps):
+            choice = "auto"  # a model that must call a tool at every step would never answer
+        self.setup = replace(self.setup, tools=dict(self._own_tools), tool_choice=choice)
         self._ids_before = {message.id for message in self.context.messages.response}
         self._message: Message | None = None
         self._model_id = ""
@@ -163,14 +179,15 @@ class StepAttempt:
                 if not self.ended and (conditions := listed(self.options.get("stop_when", ()))):
                     steps = [*self.so_far.steps, self.result()]
                     for condition in conditions:
-                        if await call_sync_or_async(condition, steps):
-                            self.stopped = True
+                        with Hook.of(STOP_WHEN, "stop_when", condition).naming(self.number):
+                            self.stopped = bool(await call_sync_or_async(condition, steps))
+                        if self.stopped:
                             break
                 if self.ended or self.stopped or self.last:
                     await self._judge_answer()
                     if stream.before_verdict:
                         await stream.release(self._parts())
-                    if self.output is not None:
+                    if self.has_output:
                         await stream.send(ObjectChunk(payload=ObjectPayload(object=self.output)))
                 finish = StepFinishPayload(step_number=self.number, reason=self.finish.reason, usage=self.finish.usage)
                 await stream.send(StepFinish(payload=finish))
@@ -309,8 +326,12 @@ class StepAttempt:
             return
         try:
             self.output = OutputType.for_step(schema, self.output_type).parse(self.result().text)
+            self.has_output = True
         except InputError as error:
-            raise ProcessorAbort(str(error), retry=True, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE) from error
+            cut = _CUT_OFF.get(self.finish.reason)  # another attempt would end there too
+            raise ProcessorAbort(
+                cut or str(error), retry=cut is None, processor_id=OUTPUT_TYPE, hook=OUTPUT_TYPE
+            ) from error
 
     # -- tools
 
@@ -348,7 +369,7 @@ class StepAttempt:
             before = messages.snapshot(contents=True)
             await self._prepare()
             messages.restore(before)
-        check_answers(answers, self._unanswered, setup.tools)
+        check_answers(answers, self._unanswered, setup.tools, messages)
         self._message = await answer_calls(self.context, answers, self._unanswered)
         for call_id in answers:
             del self._unanswered[call_id]

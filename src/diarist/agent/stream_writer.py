@@ -218,6 +218,7 @@ class StreamWriter:
         unkept: Data sent between steps, to be stored with the next step's message.
         before_guards: Chunks are held back because the input guards have not passed yet.
         before_verdict: Chunks are held back because the step was not accepted yet.
+        begun: The reader has this step's ``step-start``.
     """
 
     def __init__(self, context: RunContext[Any], pipeline: PipelineRun, queue: ChunkQueue | None) -> None:
@@ -234,6 +235,7 @@ class StreamWriter:
         self.unkept: list[DataChunk] = []
         self.before_guards = False
         self.before_verdict = False
+        self.begun = False
 
     # -- steps
 
@@ -247,7 +249,7 @@ class StreamWriter:
         """
         self.leave()
         self._assembler, self._added = assembler, added
-        self.before_verdict, self.before_guards = hold, guards
+        self.before_verdict, self.before_guards, self.begun = hold, guards, False
 
     def complete(self) -> None:
         """Mark the response as complete: from now on, hooks may return no new text, and messages accept only data."""
@@ -349,6 +351,7 @@ class StreamWriter:
 
     async def forward(self, chunk: Chunk) -> None:
         """Send the reader a chunk, without putting it into a message."""
+        self.begun = self.begun or isinstance(chunk, StepStart)
         if self._queue is not None:
             await self._queue.send(chunk)
 
@@ -369,5 +372,7 @@ class StreamWriter:
                     chunk.transient = True  # the step left no message to store it with
             if self.before_guards or self.before_verdict or self._held:
                 self._held.append(chunk)
+            elif isinstance(chunk, StepStart):
+                await self.forward(chunk)
             elif self._queue is not None:  # as ``forward``, without a call per chunk
                 await self._queue.send(chunk)

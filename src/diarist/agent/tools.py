@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Literal, cast
@@ -15,7 +15,7 @@ from diarist.agent.held_output import result_chunk
 from diarist.agent.result import AgentResult
 from diarist.chunks import Chunk
 from diarist.concurrency import being_cancelled, gather_or_cancel
-from diarist.encoding import jsonable
+from diarist.encoding import clean, jsonable
 from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
 from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
 from diarist.processors.hook_calls import OnToolCall, OnToolResult
@@ -91,7 +91,8 @@ class ToolCalls:
     def find_waiting(self) -> dict[str, WaitsFor]:
         """Return the calls that cannot run now, by id: they wait for approval, or for the client.
 
-        A call gets an error as its result if ``needs_approval`` of its tool fails.
+        A call that may need approval gets an error as its result if its arguments are invalid, or ``needs_approval``
+        fails.
         """
         waiting: dict[str, WaitsFor] = {}
         for call in self._calls:
@@ -104,8 +105,9 @@ class ToolCalls:
             try:
                 if tool.must_be_approved(call.args):
                     waiting[call.call_id] = "approval"
-            except Exception as error:  # the application's function failed: tell the model, do not run the tool
-                logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
+            except Exception as error:  # tell the model, do not run the tool
+                if not isinstance(error, ToolError):
+                    logger.warning("needs_approval of tool %s failed", tool.name, exc_info=error)
                 _fail(call, error)
         return waiting
 
@@ -137,7 +139,12 @@ class ToolCalls:
     async def _execute(self, call: ToolPart) -> BaseException | None:
         """Call the tool and fill in the result. An error becomes the result, and is also returned."""
         try:
-            result = plain(await self._invoke(call))
+            value = await self._invoke(call)
+            try:
+                result = plain(value)
+            except ToolError as error:
+                logger.warning("tool %s: %s", call.name, error)
+                raise
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
@@ -164,7 +171,9 @@ class ToolCalls:
         limit = asyncio.timeout(tool.timeout)
         try:
             async with limit:
-                value = bound() if tool.is_async else await in_thread(bound)
+                value = bound() if tool.is_async else await in_thread(lambda: _collected(bound()))
+                if isinstance(value, AsyncGenerator):
+                    return [item async for item in cast(AsyncGenerator[Any], value)]
                 return await value if inspect.isawaitable(value) else value
         except TimeoutError as error:
             if not limit.expired():
@@ -200,9 +209,9 @@ def plain(value: Any) -> Json:
     """
     try:
         value = _answers(value)
-        if value is None or isinstance(value, str | int | float | bool):
+        if value is None or isinstance(value, str | int | bool):
             return value
-        result = jsonable(value)
+        result = clean(jsonable(value))
     except ValueError as error:  # an object that pydantic does not know, or one that contains itself
         raise ToolError(f"the result has no JSON form: {error}") from error
     except RecursionError as error:
@@ -219,13 +228,18 @@ def _answers(value: Any) -> Any:
             result = cast(AgentResult[Any], value)
             if result.stopped_by != "answer":
                 raise ToolError(f"the other agent gave no answer: stopped_by is {result.stopped_by!r}")
-            return result.text if result.output is None else result.output
+            return result.output if result.has_output else result.text
         case list() | tuple():
             return [_answers(item) for item in cast(Sequence[Any], value)]
         case dict():
             return {name: _answers(item) for name, item in cast(dict[Any, Any], value).items()}
         case _:
             return value
+
+
+def _collected(value: Any) -> Any:
+    """Return what a generator yields, as a list, and any other value unchanged."""
+    return list(cast(Generator[Any], value)) if isinstance(value, Generator) else value
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

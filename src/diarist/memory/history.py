@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import dropwhile
 from typing import Any
 
@@ -18,6 +18,8 @@ from diarist.processors.base import (
 )
 from diarist.storage.base import Storage, checked_storage
 from diarist.tokens import TokenCounter, checked_counter
+
+_TURN_ROWS = 200
 
 
 class HistoryProcessor(Processor[Any]):
@@ -67,6 +69,8 @@ class HistoryProcessor(Processor[Any]):
         recorder: RunRecorder = args.state
         await recorder.begin(args.context)
         window = await self.window(args.thread_id, upto=recorder.hidden_after)
+        if not args.context.answers <= {part.call_id for row in window for part in row.tool_parts}:
+            window = await self._with_calls(window, args.context.answers, args.thread_id, upto=recorder.hidden_after)
         args.message_list.remember(window)
         recorder.ask_again(args.message_list, window)
 
@@ -102,6 +106,25 @@ class HistoryProcessor(Processor[Any]):
             opener = stand_in(newest[0])
         return [opener, *newest] if opener is not None else []
 
+    async def _with_calls(
+        self, window: list[Message], call_ids: Collection[str], thread_id: str, *, upto: int | None
+    ) -> list[Message]:
+        """Return the window with the end of the thread's last turn, from the first of these calls on.
+
+        A window without the calls that this run answers is too small.
+        """
+        before = None if upto is None else upto + 1
+        turn: list[Message] = []
+        for row in await self._storage.list_messages(thread_id, before=before, limit=_TURN_ROWS, newest_first=True):
+            turn.insert(0, row)
+            if row.role == "user":
+                break
+        for place, row in enumerate(turn):
+            if any(part.call_id in call_ids for part in row.tool_parts):
+                ids = {row.id for row in turn[place:]}
+                return [*([row for row in window if row.id not in ids] or turn[: min(place, 1)]), *turn[place:]]
+        return window
+
 
 class MessageHistory(HistoryProcessor):
     """Shows the model the last messages of the thread and stores those of the run step by step, as ``Memory`` does.
@@ -111,7 +134,8 @@ class MessageHistory(HistoryProcessor):
 
     Args:
         storage: The storage for the messages.
-        last_messages: Maximum number of the thread's messages to show; 0 shows none. The first one is a user message,
+        last_messages: Maximum number of the thread's messages to show; 0 shows none. A run that answers tool calls also
+            shows these calls and what follows. The first message is a user message,
             so the rest of an earlier turn before it is left out. If the last turn is longer than the limit, its user
             message and its newest messages are shown. Tool results are never shown without their calls. When there are
             more messages than the limit, old ones are dropped in groups, down to 70% of the limit, so that the start of

@@ -354,6 +354,8 @@ class Processor(Generic[D, S]):
         needs_history: True, for memory: an agent with the processor needs one with ``loads_history``.
         output_option: Name of an option that was set, and has no effect in ``input_processors``: the agent refuses a
             processor that is only there.
+        input_option: Name of an option that was left out, and without which the processor must also be in
+            ``input_processors``: the agent refuses one that is only in ``output_processors``.
         edits_in_place: False promises that no hook edits a message or chunk of the run, or a message of the prompt
             except system messages, in place. Hooks may still return or add others, and replace messages of the
             prompt. If all processors promise it, chunks and messages are not copied, and a message is rendered only
@@ -372,6 +374,7 @@ class Processor(Generic[D, S]):
     loads_history: bool = False
     needs_history: bool = False
     output_option: str = ""
+    input_option: str = ""
     edits_in_place: bool = True
 
     def __init_subclass__(cls, **more: Any) -> None:

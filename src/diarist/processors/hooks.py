@@ -180,11 +180,9 @@ class Hook:
 
 def as_json(value: Any) -> Any:
     """Return a hook's result as JSON; models, dates and the like are converted. Raises BadHookResult."""
-    from pydantic_core import PydanticSerializationError
-
     try:
         return jsonable(value)
-    except PydanticSerializationError as error:
+    except ValueError as error:  # of pydantic, or of bytes that are not UTF-8
         raise BadHookResult(f"{type(value).__name__} that has no JSON form: {error}") from error
 
 

@@ -22,6 +22,7 @@ _LIST_HOOKS = {
 }
 
 _OUTPUT = ("output_processors", "processors")
+_OUTPUT_ONLY = ("output_processors", "error_processors")
 
 _MISSPELT_FROM = 0.85
 """Similarity to a hook's name (1: equal) from which a method's name counts as misspelt. ``process_ouput_step`` has
@@ -82,6 +83,7 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
         for processor in processors
         for part in leaves([processor])
     ]
+    on_input = {id(part) for name, _, part in placed if name not in _OUTPUT_ONLY}
     on_output = {id(part) for name, _, part in placed if name in _OUTPUT}
     asked = {id(part) for name, _, part in placed if any(map(part.handles, _LIST_HOOKS[name]))}
     for name, processor, part in placed:
@@ -91,6 +93,8 @@ def check_places(lists: Mapping[str, Sequence[Processor[Any]]]) -> None:
         option = "hold_output" if part.hold_output else part.output_option
         if option and id(part) not in on_output:
             raise ConfigError(f"{who} has {option}, which has no effect there; {_REMEDY}")
+        if part.input_option and id(part) not in on_input:
+            raise ConfigError(f"{who} needs its input hooks too: pass {part.input_option}=, or {_REMEDY}")
         if part.hold_output or id(part) in asked:
             continue
         if any(map(part.handles, HOOKS)):

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from time import time_ns
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ from diarist.chunks import (
     ToolCallChunk,
 )
 from diarist.exceptions import ProcessorError
-from diarist.messages import copy_json
+from diarist.messages import copy_json, copy_message
 from diarist.processors.base import Drop, ProcessOutputStreamArgs, call_sync_or_async
 from diarist.processors.compose import Branch, Parallel
 from diarist.processors.hooks import SKIPPED, Hook, PipelineState, wrong_type
@@ -195,14 +195,14 @@ class StreamHooks:
 
 
 def _copied(chunk: Chunk) -> Chunk:
-    """Copy a chunk for hooks that may edit it; the original stays in ``stream_parts``. Finish is not copied."""
+    """Copy a chunk for hooks that may edit it; the original stays in ``stream_parts``."""
     if isinstance(chunk, TextDelta | ReasoningDelta):  # nearly all chunks; skipping constructors makes it 3x as fast
         payload, delta = object.__new__(TextPayload), object.__new__(type(chunk))
         payload.text, payload.id = chunk.payload.text, chunk.payload.id
         delta.payload, delta.run_id, delta.from_ = payload, chunk.run_id, chunk.from_
         return delta
     if isinstance(chunk, Finish):
-        return chunk
+        return replace(chunk, payload=replace(chunk.payload, messages=list(map(copy_message, chunk.payload.messages))))
     copied = copy(chunk)
     holder: Any = copied  # its fields may have lists and dictionaries
     if not isinstance(copied, Start | DataChunk):

@@ -10,7 +10,15 @@ import pytest
 
 from diarist import Agent, DataChunk, Processor, Usage, tool
 from diarist.exceptions import ConfigError
-from diarist.processors import CostGuard, InMemoryLedger, ProcessOutputStepArgs, ResponseCache, StorageLedger
+from diarist.processors import (
+    CostGuard,
+    InMemoryLedger,
+    ModerationProcessor,
+    ProcessOutputStepArgs,
+    ResponseCache,
+    StorageLedger,
+    StructuredOutput,
+)
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect
@@ -164,3 +172,29 @@ async def test_list_prices_are_the_default() -> None:
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CostGuard(**options)
+
+
+async def test_the_model_calls_of_processors_count() -> None:
+    judge = ScriptedModel(lambda request: dollar('{"ok": true}'))
+    output = StructuredOutput({"type": "object"}, model=judge)
+    guarded = agent(CostGuard(1, scope="resource", price=price), *["ok"] * 2, output_processors=[output])
+    texts = [(await guarded.generate("?", thread="t", resource="ada")).text for _ in range(2)]
+    assert (texts, len(judge.requests)) == (["ok", ""], 1)
+
+
+async def test_a_judge_that_blocks_the_input_counts() -> None:
+    judge = ScriptedModel(lambda request: dollar('{"violence": 1}'))
+    ledger = InMemoryLedger()
+    guard = CostGuard(1, scope="resource", price=price, ledger=ledger)
+    moderation = ModerationProcessor(model=judge, categories=["violence"])
+    result = await agent(guard, "ok", processors=[moderation]).generate("?", thread="t", resource="ada")
+    assert (result.stopped_by, await ledger.spent("resource:ada", window=None)) == ("tripwire", 1.0)
+
+
+async def test_a_ledger_forgets_what_is_older_than_its_window() -> None:
+    now = [0.0]
+    ledger = InMemoryLedger(clock=lambda: now[0])
+    for now[0] in range(1000):
+        await ledger.add("k", 1.0)
+        assert await ledger.spent("k", window=10) <= 10
+    assert len(ledger._entries["k"]) == 10  # pyright: ignore[reportPrivateUsage]

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from diarist import Agent, DataChunk, Memory, Tool, tool
-from diarist.exceptions import ConfigError, ProcessorError
+from diarist.exceptions import ConfigError
 from diarist.processors import StructuredOutput
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel, ToolCall
@@ -130,9 +130,10 @@ async def test_a_json_schema_is_accepted() -> None:
 
 
 async def test_a_missing_model_is_a_clear_error() -> None:
-    agent = Agent(model=ScriptedModel("Rome."), output_processors=[StructuredOutput(Trip)])
-    with pytest.raises((ConfigError, ProcessorError), match=r"pass model=, or put it into processors="):
-        await agent.generate("Where?")
+    trip = StructuredOutput(Trip)
+    with pytest.raises(ConfigError, match=r"needs its input hooks too: pass model=, or put it into processors="):
+        Agent(model=ScriptedModel("Rome."), output_processors=[trip])
+    Agent(model=ScriptedModel("Rome."), input_processors=[trip], output_processors=[trip])
 
 
 @pytest.mark.parametrize(

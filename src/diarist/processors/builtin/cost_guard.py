@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +15,13 @@ from diarist.checks import function, has_methods, one_of, positive
 from diarist.chunks import DataChunk, ModelFinish, Usage
 from diarist.messages import utc_now
 from diarist.models.providers import cost
-from diarist.processors.base import ProcessInputStepArgs, ProcessLLMResponseArgs, Processor, ProcessorArgs
+from diarist.processors.base import (
+    ProcessInputArgs,
+    ProcessInputStepArgs,
+    ProcessLLMResponseArgs,
+    Processor,
+    ProcessorArgs,
+)
 from diarist.storage.base import Storage, checked_storage
 
 logger = logging.getLogger("diarist")
@@ -31,7 +38,7 @@ class CostLedger(Protocol):
 
 
 class InMemoryLedger:
-    """Records costs in this process only.
+    """Records costs in this process only. Forgets those older than the longest window that was asked for.
 
     Args:
         clock: Returns seconds; for tests. Default ``time.monotonic``.
@@ -39,11 +46,16 @@ class InMemoryLedger:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._entries: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._entries: defaultdict[str, deque[tuple[float, float]]] = defaultdict(deque)
+        self._longest = 0.0
 
     async def spent(self, key: str, *, window: float | None) -> float:
-        since = None if window is None else self._clock() - window
-        return sum(amount for when, amount in self._entries.get(key, []) if since is None or when > since)
+        now, window = self._clock(), math.inf if window is None else window
+        self._longest = max(self._longest, window)
+        entries = self._entries[key]
+        while entries and entries[0][0] <= now - self._longest:
+            entries.popleft()
+        return sum(amount for when, amount in entries if when > now - window)
 
     async def add(self, key: str, amount: float) -> None:
         self._entries[key].append((self._clock(), amount))
@@ -78,6 +90,8 @@ class StorageLedger:
 @dataclass(slots=True)
 class _Run:
     spent: float = 0.0
+    counted: int = 0  # of the run's ``processor_calls``
+    followed: bool = False  # True if the end of the run counts the rest of them
     warned: set[str] = field(default_factory=set[str])
 
 
@@ -86,8 +100,9 @@ class CostGuard(Processor[Any, _Run]):
     """Checks the cost so far before each model call, and blocks or warns if it has reached ``max_cost``.
 
     The cost of the next call is unknown, so each active run may exceed the limit by one call. Costs are computed from
-    the reported usage at list prices (``diarist.models.cost``). Rejected attempts count; cached answers and failed
-    calls without reported usage do not.
+    the reported usage at list prices (``diarist.models.cost``). Rejected attempts and the model calls of processors
+    count; cached answers, failed calls without reported usage, and calls of memory do not. List it before processors
+    that call models.
 
     Args:
         max_cost: US dollars.
@@ -131,8 +146,14 @@ class CostGuard(Processor[Any, _Run]):
     def create_state(self) -> _Run:
         return _Run()
 
+    async def process_input(self, args: ProcessInputArgs[Any, _Run]) -> None:
+        """Follow the calls of processors, even if one of them blocks the input."""
+        self._follow(args)
+
     async def process_input_step(self, args: ProcessInputStepArgs[Any, _Run]) -> None:
         """Compare the cost so far with the limit."""
+        self._follow(args)
+        await self._count_processor_calls(args)
         if self.unknown_price == "block" and self.price(args.model.id, Usage(input_tokens=1)) is None:
             args.abort(f"no price is known for {args.model.id}", metadata={"model": args.model.id})
         key = self._key(args)
@@ -152,13 +173,28 @@ class CostGuard(Processor[Any, _Run]):
         finish = args.response[-1] if args.response else None
         if args.from_cache or not isinstance(finish, ModelFinish):
             return
-        amount = self.price(args.model.id, finish.payload.usage)
+        await self._record(args, args.model.id, finish.payload.usage)
+
+    def _follow(self, args: ProcessorArgs[Any, _Run]) -> None:
+        """Count the calls of processors up to the end of the run."""
+        if not args.state.followed:
+            args.state.followed = True
+            args.context.on_end(lambda _: self._count_processor_calls(args))
+
+    async def _count_processor_calls(self, args: ProcessorArgs[Any, _Run]) -> None:
+        """Record the calls that processors made since the last time."""
+        calls, state = args.context.processor_calls, args.state
+        new, state.counted = calls[state.counted :], len(calls)
+        for model_id, usage in new:
+            await self._record(args, model_id, usage)
+
+    async def _record(self, args: ProcessorArgs[Any, _Run], model_id: str, usage: Usage) -> None:
+        amount = self.price(model_id, usage)
         if amount is None:
-            if self._first_time(args, args.model.id):
-                logger.warning("cost-guard: no price is known for %s; its calls count as free", args.model.id)
+            if self._first_time(args, model_id):
+                logger.warning("cost-guard: no price is known for %s; its calls count as free", model_id)
             return
-        state = args.state
-        state.spent += amount
+        args.state.spent += amount
         if (key := self._key(args)) is not None:
             await self._ledger.add(key, amount)
 

@@ -75,6 +75,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         texts("StructuredOutput", instructions=self.instructions)
         self._type = OutputType(self.output_type)
         self._model = None if self.model is None else resolve(self.model)
+        self.input_option = "model" if self._model is None else ""
         if self.on_failure == "fallback":
             try:
                 self._type.parse(_json(self.fallback))
@@ -93,9 +94,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         """Convert the answer. A run that stops at tool calls has none."""
         if any(not call.provider_executed for call in args.result.steps[-1].tool_calls):
             return
-        model: Model | None = self._model or args.state.get("model")
-        if model is None:
-            raise ConfigError("StructuredOutput: pass model=, or put it into processors= instead of output_processors=")
+        model: Model = self._model or args.state["model"]
         try:
             value = await self._convert(args.result.text, model)
         except InputError as error:

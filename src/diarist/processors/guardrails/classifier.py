@@ -51,7 +51,7 @@ async def answer_of(model: Model, messages: list[PromptMessage], output: OutputS
                     answer += chunk.payload.text
                 elif isinstance(chunk, ModelFinish):
                     usage = chunk.payload.usage
-                    count_usage(usage)
+                    count_usage(model.id, usage)
                     current.set(**{"gen_ai.usage.input_tokens": usage.input_tokens})
                     current.set(**{"gen_ai.usage.output_tokens": usage.output_tokens})
     return answer
