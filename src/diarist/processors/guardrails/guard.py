@@ -297,8 +297,8 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
 
 Delta = TextDelta | ReasoningDelta
 
-_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[”’」』）]*\s*|\n+")
-"""The end of a sentence or line, with the space after it."""
+_END = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？]+[”’」』）]*\s*|\n+")
+"""The end of a sentence or line, from its last dot to the space after it."""
 
 _LONGEST_SPAN = 4
 """Longest span without a sentence end, as a multiple of ``span_chars``."""
