@@ -41,7 +41,9 @@ _CANDIDATES: dict[str, tuple[KnownPattern, ...]] = {
     # Candidates are as short as the longest number. Longer ones would hold, and search again and again, all of a text
     # that has only digits.
     "credit-card": (
-        KnownPattern(r"(?<!\w)(?<!\d\.)[2-6](?:[ -]?\d){12,18}(?!\w)", begins=r"[2-6](?:[ -]?\d){12}", overlapping=True),
+        KnownPattern(
+            r"(?<!\w)(?<!\d\.)[2-6](?:[ -]?\d){12,18}(?!\w)", begins=r"[2-6](?:[ -]?\d){12}", overlapping=True
+        ),
     ),
     "iban": (
         KnownPattern(r"(?i)\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}\b", begins=r"(?i:[A-Z]{2}\d{2})", overlapping=True),
