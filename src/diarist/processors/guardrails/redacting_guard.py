@@ -60,6 +60,7 @@ class RedactingGuard(Guard):
     """
 
     process_data_parts = True
+    redacts_stream = True
     span_chars: Any = field(default=400, init=False)
 
     strategy: Any = "redact"
