@@ -32,6 +32,8 @@ in the afternoon. If you want to see the old town without the crowd, go there ea
 FACTS = """On 14 March 2026, 12:30, it is 17.5 °C (63 °F) in Rome; see https://weather.example.org/rome?day=2 or write
 to desk@weather.example.org. Call +39 06 555 0182, order no. 4711-0815, host 192.168.17.43, price 12,50 EUR. """
 
+DIGITS = "482 17 2024-03-05 AB12 903 1999 12:30 5 " * 4
+
 
 class Plain(Processor[Any]):
     """Looks at each chunk and hands it on."""
@@ -43,7 +45,7 @@ class Plain(Processor[Any]):
         return args.part
 
 
-TEXTS = {"prose": PROSE, "facts": FACTS}
+TEXTS = {"prose": PROSE, "facts": FACTS, "digits": DIGITS}
 
 CONTESTANTS: dict[str, Callable[[], list[Processor[Any]]]] = {
     "none": lambda: [],

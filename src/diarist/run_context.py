@@ -203,6 +203,7 @@ class RunContext(Generic[D]):
         usage: Tokens of the model calls that processors made.
         processor_calls: The model's id and the tokens of each of these calls.
         tool_names: The names of the current step's tools.
+        has_schema: True if the current step's answer has to be JSON that fits a schema.
         finished: Ids of the input and response messages to keep if the run fails: those present when its last step
             was finished.
         store_approval: Stores the approval of tool calls before they run. If it fails, they do not run.
@@ -228,6 +229,7 @@ class RunContext(Generic[D]):
     usage: Usage = field(default_factory=Usage)
     processor_calls: list[tuple[str, Usage]] = field(default_factory=list[tuple[str, Usage]])
     tool_names: frozenset[str] = frozenset()
+    has_schema: bool = False
     finished: set[str] = field(default_factory=set[str])
     store_approval: ApprovalCallback | None = None
     _endings: list[EndCallback] = field(default_factory=list[EndCallback])

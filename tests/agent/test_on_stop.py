@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
 
 from diarist import Agent, AgentResult, CancelSignal, Memory, Message, Processor
 from diarist.chunks import Chunk
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, ModelAPIError
 from diarist.models.base import ModelRequest
-from diarist.processors import ProcessInputArgs, ProcessOutputStepArgs, ProcessOutputStreamArgs
+from diarist.processors import (
+    PIIDetector,
+    ProcessInputArgs,
+    ProcessOutputStepArgs,
+    ProcessOutputStreamArgs,
+    RegexFilter,
+    SystemPromptScrubber,
+)
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 
@@ -233,3 +241,61 @@ async def test_other_values_are_refused() -> None:
 def test_messages_of_callers_may_be_marked() -> None:
     assert not Message.assistant("whole").is_cut
     assert Message.from_dict(Message.assistant("half", metadata={"diarist_cut": True}).to_dict()).is_cut
+
+
+REDACTORS = [
+    PIIDetector(redaction_method="placeholder"),
+    RegexFilter(),
+    SystemPromptScrubber(secrets=["ada@example.com"], placeholder_text="[EMAIL]"),
+]
+
+
+@pytest.mark.parametrize("redactor", REDACTORS, ids=lambda redactor: redactor.id)
+async def test_the_words_so_far_are_stored_redacted(memory: Memory, redactor: Processor[Any]) -> None:
+    model = Stopped("Mail ada@example.com", " and ada@exam")
+    agent = Agent(model=model, memory=memory, processors=[redactor], instructions="Be brief.")
+    await stopped(agent, model)
+    (_, answer) = await rows(memory)
+    assert answer[1].startswith("Mail [EMAIL] and")
+    assert "ada@" not in answer[1]
+
+
+@pytest.mark.parametrize("redactor", REDACTORS, ids=lambda redactor: redactor.id)
+@pytest.mark.parametrize("ending", ["cancel", "error"])
+async def test_a_redactor_does_not_make_a_run_forget_its_tools(
+    memory: Memory, redactor: Processor[Any], ending: str
+) -> None:
+    cancel = CancelSignal()
+
+    def refund() -> str:
+        """Refund."""
+        return "refunded to ada@example.com"
+
+    async def second(request: ModelRequest) -> Any:
+        if ending == "error":
+            return ModelAPIError("down", status=400)
+        cancel.cancel()
+        await asyncio.Event().wait()
+
+    model = ScriptedModel(ToolCall("refund"), second)
+    agent = Agent(model=model, tools=[refund], memory=memory, processors=[redactor])
+    with suppress(ModelAPIError):
+        await agent.generate("Refund.", thread="t", cancel=cancel)
+    stored = await memory.messages.list(thread="t")
+    assert [call.result for row in stored for call in row.tool_parts] == ["refunded to [EMAIL]"]
+
+
+async def test_nothing_is_kept_if_another_processor_may_change_what_was_redacted(memory: Memory) -> None:
+    class Names(Processor[Any]):
+        def process_output_step(self, args: ProcessOutputStepArgs[Any]) -> None:
+            """Write the names again."""
+
+    def look() -> str:
+        """Look."""
+        return "a door"
+
+    model = ScriptedModel(ToolCall("look"), ModelAPIError("down", status=400))
+    agent = Agent(model=model, tools=[look], memory=memory, processors=[RegexFilter(), Names()])
+    with suppress(ModelAPIError):
+        await agent.generate("Look.", thread="t")
+    assert [row.role for row in await memory.messages.list(thread="t")] == ["user"]

@@ -367,7 +367,11 @@ class Agent(Generic[DepsT]):
         for_all = lists["processors"]
         input = [*lists["input_processors"], *for_all]
         output = [*lists["output_processors"], *for_all]
-        guarded = any(p.hold_output or p.handles("process_output_result") for p in output)
+        judges = [p for p in leaves(output) if p.handles("process_output_result")]
+        repeats_only = all(p.redacts_stream for p in judges) and not any(
+            p.handles("process_output_step") for p in output
+        )
+        guarded = any(p.hold_output for p in output) or bool(judges and not repeats_only)
         call_options = memory_options(options)
         if self.memory is None:
             if call_options is not None:

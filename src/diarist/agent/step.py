@@ -217,6 +217,7 @@ class StepAttempt:
             await self._prepare()
         setup.check_names(self._own_tools)
         self.context.tool_names = frozenset(setup.tools)
+        self.context.has_schema = setup.structured_output is not None
         model, settings = setup.model, setup.model_settings
         request = ModelRequest(
             prompt=build_prompt(

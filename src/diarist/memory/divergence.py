@@ -23,6 +23,9 @@ from diarist.storage.records import Forgotten
 EDITED_KEY = "diarist_edited"
 """Metadata key of a question that a client edited under its id: this id, which another message of the thread has."""
 
+REWRITTEN_KEY = "diarist_rewritten"
+"""Metadata key of an input message that a processor changed: True. A client has other content, which is not stored."""
+
 BranchPlace = Message | Forgotten
 """A message of a branch; or the place of a deleted one, for which the client may have any message of its role."""
 
@@ -81,7 +84,14 @@ def divergence(
     messages, new_from = _folded([*calls, *given])
     history = _History(messages, by_id)
     found = _read(history, branch, ())
-    loose = {place.id for place in branch if isinstance(place, Forgotten) or place.id in changed or place.is_cut}
+    loose = {
+        place.id
+        for place in branch
+        if isinstance(place, Forgotten)
+        or place.id in changed
+        or place.is_cut
+        or place.metadata.get(REWRITTEN_KEY) is True
+    }
     if loose and found.known < history.answers[-1]:  # what matches exactly counts first
         found = _read(history, branch, loose)
     new = min(len(calls) + len(given) - new_from[len(messages) - found.new], len(given))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
 from diarist.memory.branches import Branches, unstored
+from diarist.memory.divergence import REWRITTEN_KEY, key_of
 from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList
@@ -90,6 +91,7 @@ class RunRecorder:
         self._run: Run
         self._writing = asyncio.Lock()  # held by a write, which may outlive a cancelled caller
         self._has_input = False  # ``begin`` has removed what the thread has from the run's messages
+        self._given: dict[str, Hashable] = {}  # the input by id, before other processors change it
 
     async def begin(self, context: RunContext[object]) -> None:
         """Open the run. Input messages that the thread already has are removed from the run's messages: memory shows
@@ -132,6 +134,7 @@ class RunRecorder:
             context.store_approval = self._approve
             self._heartbeat = Heartbeat(self._storage, self._run, context)
         await self._add_input(context, thread.id)
+        self._given = {message.id: key_of(message) for message in context.messages.input}
         self._has_input = True
 
     async def _add_input(self, context: RunContext[object], thread_id: str) -> None:
@@ -203,6 +206,10 @@ class RunRecorder:
 
         ``same``: treat identical objects as unchanged, which keeps long runs fast.
         """
+        given, self._given = self._given, {}
+        for message in messages.input if given else ():
+            if given.get(message.id, key_of(message)) != key_of(message):
+                message.metadata = {**message.metadata, REWRITTEN_KEY: True}
         present = {message.id: message for message in messages.of("input", "response")}
         changed: list[Message] = []
         removed: list[Message] = []

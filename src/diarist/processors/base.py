@@ -346,6 +346,10 @@ class Processor(Generic[D, S]):
             also ``process_output_result``) has accepted them. The client gets them as the hooks changed them.
         on_error: ``"fail"``: an exception in a hook ends the run. ``"continue"``: the processor fails open, that is,
             the exception is logged and the hook has no effect.
+        redacts_stream: True, for a processor that redacts in ``process_output_stream``: its ``process_output_result``
+            only repeats this, in case other processors have changed the messages since. An unfinished run is kept
+            without it, unless another processor has ``process_output_step``. A subclass with a
+            ``process_output_result`` of its own has to set it again.
         run_in_parallel: True, for a guard of the input: ``process_input`` gets a snapshot and runs at the same time as
             the first model call. Until it has passed, nothing reaches the client and no tool runs.
         opens_run: True, for memory: ``process_input`` also runs when a run is resumed without new input.
@@ -368,6 +372,7 @@ class Processor(Generic[D, S]):
     process_data_parts: bool = False
     hold_output: bool = False
     on_error: Literal["fail", "continue"] = "fail"
+    redacts_stream: bool = False
     run_in_parallel: bool = False
     opens_run: bool = False
     stores_run: bool = False
@@ -383,6 +388,8 @@ class Processor(Generic[D, S]):
             cls.id = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
         if "edits_in_place" not in cls.__dict__:
             cls.edits_in_place = True
+        if "process_output_result" in cls.__dict__ and "redacts_stream" not in cls.__dict__:
+            cls.redacts_stream = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"

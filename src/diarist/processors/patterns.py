@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from diarist.exceptions import ConfigError
@@ -34,13 +34,17 @@ class KnownPattern:
     Attributes:
         source: The pattern.
         begins: A pattern for the first characters of every match, without assertions about what follows them. A match
-            of ``source`` begins only where ``begins`` matches.
+            of ``source`` begins only where ``begins`` matches. Where it reaches the end of the text unfinished, no
+            later place may match it.
         inside_words: True if a match may begin right after a letter, digit or underscore.
+        overlapping: True finds a match at every place where one begins, even inside another match. For candidates that
+            a check may reject; they must be short.
     """
 
     source: str
     begins: str
     inside_words: bool = False
+    overlapping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class _Rule:
     label: str
     find: regex.Pattern[str]
     undecided: regex.Pattern[str]
-    begins: regex.Pattern[str] | None = None
+    overlapping: bool = False
 
 
 class PatternSet:
@@ -71,57 +75,66 @@ class PatternSet:
         self, patterns: Mapping[str, str | re.Pattern[str] | KnownPattern], *, option: str = "patterns"
     ) -> None:
         self._plain: list[_Rule] = []
-        self._known: list[_Rule] = []
+        self._known: list[tuple[_Rule, regex.Pattern[str]]] = []
         known: list[KnownPattern] = []
         for label, given in patterns.items():
             if isinstance(given, KnownPattern):
                 known.append(given)
-                self._known.append(_rule(label, given.source, option, begins=_beginning([given])))
+                rule = replace(_rule(label, given.source, option), overlapping=given.overlapping)
+                self._known.append((rule, _beginning([given])))
             else:
                 self._plain.append(_rule(label, given, option))
-        self._begins = _beginning(known)
+        self._begins = _beginning(known) if known else None
 
     def look(self, text: str, start: int = 0, final: bool = True) -> tuple[Sequence[Span], int]:
         """Return the matches that begin at ``start`` or later, and how many characters at the end may still become part
         of a match.
 
-        Matches of one pattern do not overlap. The number is 0 if the text is ``final``.
+        Matches of one pattern do not overlap, unless it is ``overlapping``. The number is 0 if the text is ``final``.
         """
-        first = len(text)
-        tried = self._plain
-        if self._begins is not None and (begun := self._begins.search(text, start, partial=not final)):
-            if begun.partial:
-                first = begun.start()
-            else:
-                tried = list(tried)
-                for rule in self._known:
-                    assert rule.begins is not None
-                    begun = rule.begins.search(text, start, partial=not final)
-                    if begun is None:
-                        continue
-                    if begun.partial:
-                        first = min(first, begun.start())
-                    else:
-                        tried.append(rule)
         spans: list[Span] = []
-        for rule in tried:
+        first = len(text)
+        for rule in self._plain:
             spans += [Span(*match.span(), rule.label) for match in rule.find.finditer(text, start)]
             if not final and (open_match := rule.undecided.search(text, start, partial=True)):
                 first = min(first, open_match.start())
+        if self._begins is not None and (begun := self._begins.search(text, start, partial=not final)):
+            if begun.partial:
+                first = min(first, begun.start())
+            else:
+                for rule, pattern in self._known:
+                    first = min(first, _look_at_begins(rule, pattern, text, start, final, spans))
         return spans, 0 if final else len(text) - first
 
 
-def _beginning(patterns: Iterable[KnownPattern]) -> regex.Pattern[str] | None:
-    """Compile one pattern for the beginnings of all given patterns; None if none are given."""
+def _look_at_begins(
+    rule: _Rule, begins: regex.Pattern[str], text: str, start: int, final: bool, spans: list[Span]
+) -> int:
+    """Add a known pattern's matches to ``spans``. Returns the place of the first match that is still open.
+
+    One place at a time: a search for an open match would first try all later places in vain, and that is quadratic.
+    """
+    while begun := begins.search(text, start, partial=not final):
+        start = begun.start()
+        if begun.partial or (not final and rule.undecided.match(text, start, partial=True)):
+            return start
+        if match := rule.find.match(text, start):
+            spans.append(Span(*match.span(), rule.label))
+        start = match.end() if match and not rule.overlapping else start + 1
+    return len(text)
+
+
+def _beginning(patterns: Iterable[KnownPattern]) -> regex.Pattern[str]:
+    """Compile one pattern for the beginnings of all given patterns."""
     import regex
 
     at_words = [pattern.begins for pattern in patterns if not pattern.inside_words]
     anywhere = [pattern.begins for pattern in patterns if pattern.inside_words]
     either = ([rf"(?<!\w)(?:{'|'.join(at_words)})"] if at_words else []) + anywhere
-    return regex.compile("|".join(either), regex.V0) if either else None
+    return regex.compile("|".join(either), regex.V0)
 
 
-def _rule(label: str, given: str | re.Pattern[str], option: str, *, begins: regex.Pattern[str] | None = None) -> _Rule:
+def _rule(label: str, given: str | re.Pattern[str], option: str) -> _Rule:
     import regex
 
     try:
@@ -136,7 +149,7 @@ def _rule(label: str, given: str | re.Pattern[str], option: str, *, begins: rege
     flags = regex.V0 | pattern.flags & ~(re.DEBUG | re.ASCII) | (regex.ASCII if pattern.flags & re.ASCII else 0)
     after = "\n" if pattern.flags & re.VERBOSE else ""  # there may be a comment at the end
     undecided = f"(?:{_without_guesses(pattern.pattern)}{after}){_MORE}"
-    return _Rule(label, regex.compile(pattern.pattern, flags), regex.compile(undecided, flags), begins)
+    return _Rule(label, regex.compile(pattern.pattern, flags), regex.compile(undecided, flags))
 
 
 def _without_guesses(source: str) -> str:
@@ -164,7 +177,7 @@ PRESETS: dict[str, dict[str, KnownPattern]] = {
             inside_words=True,
         ),
         "credit_card": KnownPattern(
-            r"(?<![\w-])(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|4[4-9]\d|5\d{2}))(?:[ -]?\d{4}){3}"
+            r"(?<![\w-])(?<!\d\.)(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|4[4-9]\d|5\d{2}))(?:[ -]?\d{4}){3}"
             r"|3[47]\d{2}[ -]?\d{6}[ -]?\d{5})(?![\w-])",
             begins=r"[2-6]\d{3}[ -]?\d{4}",
         ),
@@ -186,7 +199,7 @@ PRESETS: dict[str, dict[str, KnownPattern]] = {
             begins="-----BEGIN ",
             inside_words=True,
         ),
-        "jwt": KnownPattern(r"\beyJ[\w-]{5,}\.eyJ[\w-]{5,}\.[\w-]*", begins="eyJ"),
+        "jwt": KnownPattern(r"\beyJ[\w-]{5,2000}\.eyJ[\w-]{5,}\.[\w-]*", begins="eyJ"),
         "api_key": KnownPattern(
             r"\b(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[\w-]{35}"
             r"|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,}"

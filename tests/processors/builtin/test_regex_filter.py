@@ -42,6 +42,7 @@ HARMLESS = [
     "Version 1.2.3 costs 1,000 dollars; see section 4.1.",
     "A secret is no secret. The password was long.",
     "Say hello @ home; x = a@b.",
+    "A share of 0.4111111111111111, or 42.305356608530021.",
 ]
 
 

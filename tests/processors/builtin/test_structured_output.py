@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
 from diarist import Agent, DataChunk, Memory, Tool, tool
-from diarist.exceptions import ConfigError
+from diarist.exceptions import ConfigError, ModelAPIError, ProcessorError
 from diarist.processors import StructuredOutput
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel, ToolCall
@@ -89,6 +89,28 @@ async def test_warn_returns_the_answer_without_an_object(caplog: pytest.LogCaptu
 async def test_fallback_replaces_a_failed_conversion() -> None:
     result, trip = await failing(on_failure="fallback", fallback={"city": "?", "days": 0})
     assert trip.value(result) == Trip(city="?", days=0)
+
+
+class Busy(ScriptedModel):
+    default_retries = 2  # as of a provider's model
+
+
+async def test_a_busy_model_is_asked_again() -> None:
+    busy = ModelAPIError("busy", status=503, retry_after=0)
+    second = Busy(busy, busy, GOOD)
+    trip = StructuredOutput(Trip, model=second)
+    result = await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?")
+    assert (trip.value(result), len(second.requests)) == (Trip(city="Rome", days=3), 3)
+
+
+@pytest.mark.parametrize("on_failure", ["block", "warn", "fallback"])
+async def test_on_failure_covers_a_model_that_fails(on_failure: Literal["block", "warn", "fallback"]) -> None:
+    broken = ScriptedModel(ModelAPIError("key sk-1 is wrong", status=400))
+    trip = StructuredOutput(Trip, model=broken, on_failure=on_failure, fallback={"city": "?", "days": 0})
+    result = await Agent(model=ScriptedModel("Rome."), output_processors=[trip]).generate("Where?")
+    assert trip.value(result) == (Trip(city="?", days=0) if on_failure == "fallback" else None)
+    reason = "" if result.tripwire is None else result.tripwire.reason
+    assert reason == ("the answer could not be converted to Trip: ModelAPIError" if on_failure == "block" else "")
 
 
 def pay(amount: int) -> str:

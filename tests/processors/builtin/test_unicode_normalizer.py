@@ -23,6 +23,8 @@ EMOJI = "👩\u200d👩\u200d👧 👍🏽 🇮🇹 🏴\U000e0067\U000e0062\U00
     ("text", "options", "expected"),
     [
         ("Ｈｅｌｌｏ ﬁne ①", {}, "Hello fine 1"),
+        ("3½ km, ½, ３⅔", {}, "3 1⁄2 km, 1⁄2, 3 2⁄3"),
+        ("3½", {"form": "NFC"}, "3½"),
         ("cafe\u0301", {}, "café"),
         ("caf\u00e9", {"form": "NFD"}, "cafe\u0301"),
         ("𝐁𝐨𝐥𝐝", {}, "Bold"),

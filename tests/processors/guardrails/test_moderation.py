@@ -13,7 +13,7 @@ import pytest
 
 from diarist import Agent, Memory, Message, Tool
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, TextDelta
-from diarist.exceptions import ConfigError, ModelConnectionError
+from diarist.exceptions import ConfigError, ModelAPIError, ModelConnectionError
 from diarist.models import ModelRequest
 from diarist.processors import ModerationProcessor, StreamErrorRetry, Verdict
 from diarist.storage import InMemoryStorage, SQLiteStorage
@@ -29,6 +29,21 @@ def rude(text: str) -> dict[str, float]:
 
 def guard(**options: Any) -> ModerationProcessor:
     return ModerationProcessor(classifier=options.pop("classifier", rude), **options)
+
+
+class Busy(ScriptedModel):
+    default_retries = 2  # as of a provider's model
+
+
+async def test_a_busy_judge_is_asked_again() -> None:
+    busy = ModelAPIError("busy", status=503, retry_after=0)
+    judge = Busy(busy, busy, '{"scores": {"hate": 0.0}, "reason": ""}', busy, busy, busy)
+    agent = Agent(
+        model=ScriptedModel("ok", "ok"), input_processors=[ModerationProcessor(model=judge, categories=["hate"])]
+    )
+    assert (await agent.generate("Hi")).text == "ok"
+    assert (await agent.generate("Hi")).tripwire is not None
+    assert len(judge.requests) == 6
 
 
 # --- input ----------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ HARMLESS = [
     "http://example.com:8080/path@version",
     "I was born in Rome.",
     "0000 0000 0000 0000",
+    "42.30535660853002 degrees north, a share of 0.4111111111111111",
 ]
 
 

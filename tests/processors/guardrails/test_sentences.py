@@ -52,3 +52,8 @@ def test_another_block_ends_the_span() -> None:
         (ReasoningDelta, "2", "hm"),
         (TextDelta, "3", "c"),
     ]
+
+
+def test_a_long_row_of_dots_is_searched_in_linear_time() -> None:
+    found = spans(HeldOutput(20_000), *[delta("." * 100) for _ in range(300)])
+    assert [len(span.payload.text) for span in found] == [30_000]

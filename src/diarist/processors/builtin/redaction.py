@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
@@ -28,12 +29,17 @@ from diarist.chunks import (
     ToolInputStart,
     ToolResultChunk,
 )
+from diarist.encoding import dumps
 from diarist.messages import FilePart, Json, Message, Part, ReasoningPart, TextPart, ToolPart, new_id
 from diarist.processors.streaming_redaction import Look, Redactor, Replace, Span, SpanBuffer
 
 T = TypeVar("T")
 
+_JSON_ITEM = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(?=\s*(:)?)|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?', re.DOTALL)
+"""A string or a number in JSON; the group is set if the string is a key."""
+
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
+_SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _OPAQUE_KEY = re.compile(r"(?i)signature$|^encrypted")
 _OPAQUE_VALUE = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
@@ -56,6 +62,8 @@ class RedactingStream:
     Args:
         look: Finds matches.
         replace: Returns the replacement of a match.
+        has_schema: The answer has to be JSON. Its text is held until its block is complete, and searched string by
+            string, with the escapes resolved.
         tools: False leaves tool calls and results unchanged.
         tool_names: Returns the names of the available tools, which stay unchanged. Other names, invented by the model,
             are redacted. A call id that contains a match is replaced by a new id.
@@ -66,6 +74,7 @@ class RedactingStream:
         look: Look,
         replace: Replace,
         *,
+        has_schema: bool = False,
         tools: bool = True,
         tool_names: Callable[[], Collection[str]] = tuple,
     ) -> None:
@@ -74,12 +83,18 @@ class RedactingStream:
         self._tool_names = tool_names
         self._ids: dict[str, str] = {}  # ids of tool calls: given, or new, to the id to show
         self._whole = Redactor(look, replace)
+        self._answer = _Answer(look, replace) if has_schema else None
         self._attempt: object = None
         self._begin_step()
 
     def _begin_step(self) -> None:
-        self._text = _RunningText(TextDelta, self._look, self._replace)
+        self._begin_text()
         self._reasoning = _RunningText(ReasoningDelta, self._look, self._replace)
+
+    def _begin_text(self) -> None:
+        text = self._answer
+        look, replace = (self._look, self._replace) if text is None else (text.look, text.replace)
+        self._text = _RunningText(TextDelta, look, replace)
 
     # -- complete values
 
@@ -107,7 +122,10 @@ class RedactingStream:
         texts: dict[int, str] = {}
         for kind in (TextPart, ReasoningPart):
             found = {place: part.text for place, part in enumerate(message.parts) if isinstance(part, kind)}
-            texts |= zip(found, self._whole.redact_pieces([*found.values()]), strict=True)
+            if kind is TextPart and self._answer is not None:
+                texts |= {place: self._answer.redact(text) for place, text in found.items()}
+            else:
+                texts |= zip(found, self._whole.redact_pieces([*found.values()]), strict=True)
         parts = [self._part(part, texts.get(place, "")) for place, part in enumerate(message.parts)]
         if all(new is old for new, old in zip(parts, message.parts, strict=True)):
             return message
@@ -188,6 +206,8 @@ class RedactingStream:
                 out = running.flush()
                 if running.changed:
                     running.changed, chunk = False, changed_end(chunk)
+                if running is self._text and self._answer is not None:  # each block is a text of its own
+                    self._begin_text()
                 return [*out, self._block(chunk)]
             case TextStart() | ReasoningStart():
                 return self._in_order(self._block(chunk))
@@ -226,7 +246,7 @@ class RedactingStream:
 
     def _is_clean(self, written: str) -> bool:
         """Return True if JSON text has no match, both as written and with its escapes resolved."""
-        plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], written)
+        plain = _unescaped(written)
         return self.redact(written) == written and self.redact(plain) == plain
 
     def _other(self, chunk: Chunk) -> Chunk:
@@ -237,6 +257,57 @@ class RedactingStream:
             return chunk
         payload = self._fields(chunk.payload)
         return chunk if payload is chunk.payload else replace(cast(Any, chunk), payload=payload)
+
+
+class _Answer:
+    """Redacts an answer that has to be JSON, as one text: each string without its escapes, and each number.
+
+    A changed number becomes a string. Text that is no JSON is searched as it is, and without its escapes.
+    """
+
+    def __init__(self, look: Look, replace: Replace) -> None:
+        self._whole = Redactor(look, replace)
+
+    def look(self, text: str, start: int, final: bool) -> tuple[Sequence[Span], int]:
+        if not final:
+            return (), len(text) - start
+        return [Span(start, len(text))] if self.redact(text[start:]) != text[start:] else [], 0
+
+    def replace(self, matched: str, span: Span) -> str:
+        return self.redact(matched)
+
+    def redact(self, text: str) -> str:
+        if (items := json_items(text)) is not None:
+            return with_items(text, items, [_map_text(json.loads(item[0]), self._whole.redact) for item in items])
+        redacted = self._whole.redact(text)
+        plain = _unescaped(redacted)
+        safe = self._whole.redact(plain)
+        return redacted if safe == plain else safe
+
+
+def json_items(text: str) -> list[re.Match[str]] | None:
+    """Find the strings and numbers of a JSON text, which may be in a code fence. None if the text is no JSON."""
+    fence = re.fullmatch(r"\s*```[^\n]*\n(.*)```\s*", text, re.DOTALL)
+    first, last = fence.span(1) if fence else (0, len(text))
+    try:
+        json.loads(text[first:last])
+    except (ValueError, RecursionError):
+        return None
+    return list(_JSON_ITEM.finditer(text, first, last))
+
+
+def with_items(text: str, items: Sequence[re.Match[str]], values: Sequence[Any]) -> str:
+    """Return a JSON text with these values in the place of its strings and numbers."""
+    out, place = "", 0
+    for item, value in zip(items, values, strict=True):
+        if value != json.loads(item[0]):
+            out, place = f"{out}{text[place : item.start()]}{dumps(value).decode()}", item.end()
+    return out + text[place:]
+
+
+def _unescaped(written: str) -> str:
+    """Resolve the escapes of JSON in a text that may be no complete JSON."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else _SHORT.get(match[2], match[2]), written)
 
 
 class _RunningText:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from diarist.checks import one_of, texts, whole
 from diarist.chunks import DataChunk
 from diarist.encoding import dumps
-from diarist.exceptions import ConfigError, InputError
+from diarist.exceptions import ConfigError, InputError, ModelError
 from diarist.messages import Json, Message
 from diarist.models.base import Model
 from diarist.models.output_type import OutputType
@@ -50,7 +50,8 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         output_type: A Pydantic model, dataclass, TypedDict, or JSON schema.
         model: The model that converts the answer: an id or a ``Model``. Default: the model that answered.
         max_retries: Retries if the object does not match; the model gets the reason. Default 2.
-        on_failure: What happens if no attempt matches: ``"block"`` (default) ends the run with a tripwire, ``"warn"``
+        on_failure: What happens if no attempt matches, or the model fails (after the retries of transient failures, as
+            for the agent's model): ``"block"`` (default) ends the run with a tripwire, ``"warn"``
             logs it and returns the answer without an object, ``"fallback"`` uses ``fallback``.
         fallback: JSON that matches the type.
         instructions: Added to the model's task, for example the meaning of a field.
@@ -97,9 +98,10 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
         model: Model = self._model or args.state["model"]
         try:
             value = await self._convert(args.result.text, model)
-        except InputError as error:
+        except (InputError, ModelError) as error:
             if self.on_failure == "block":
-                args.abort(f"the answer could not be converted to {self._type.schema.name}: {error}")
+                why = error if isinstance(error, InputError) else type(error).__name__
+                args.abort(f"the answer could not be converted to {self._type.schema.name}: {why}")
             logger.warning("structured-output: run %s has no %s: %s", args.run_id, self._type.schema.name, error)
             if self.on_failure == "warn":
                 return

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Control characters except tab and line feed, and characters that hide words: text direction, invisible tags, byte
 # order marks.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅟↉])")
+"""Between a number and a fraction: NFKC makes 3½ to 31⁄2."""
+
 _BLANKS = re.compile(r"[^\S\n]+")
 _AROUND_BREAKS = re.compile(r" ?\n ?")
 _EMPTY_LINES = re.compile(r"\n{3,}")
@@ -78,6 +81,8 @@ class UnicodeNormalizer(Processor[Any]):
     def _plain(self, text: str) -> str:
         if self.strip_control:
             text = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+        if self.form in ("NFKC", "NFKD"):
+            text = _FRACTION.sub(" ", text)
         return unicodedata.normalize(self.form, text)
 
     def _spaced(self, text: str) -> str:

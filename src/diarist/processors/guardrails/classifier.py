@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,9 +13,10 @@ import orjson
 
 from diarist.checks import flags, function, texts
 from diarist.chunks import ModelFinish, TextDelta
-from diarist.exceptions import ConfigError, ModelResponseError
+from diarist.exceptions import ConfigError, ModelError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, open_stream
+from diarist.models.fallbacks import ModelEntry
 from diarist.models.resolve import resolve
 from diarist.processors.base import call_sync_or_async
 from diarist.run_context import count_usage
@@ -40,9 +42,25 @@ def prompt_message(role: Literal["system", "user", "assistant"], text: str) -> P
 async def answer_of(model: Model, messages: list[PromptMessage], output: OutputSchema | None, *, doing: str) -> str:
     """Return the text of a model's answer, at temperature 0; its tokens count in the run's usage.
 
+    Transient failures are retried, as those of the agent's model.
+
     ``doing``: the verb in the span's name. Raises ModelError.
     """
     request = ModelRequest(prompt=Prompt(messages=messages), settings=ModelSettings(temperature=0.0), output=output)
+    entry = ModelEntry(model=model)
+    retries = 0
+    while True:
+        try:
+            return await _answer_to(request, model, doing)
+        except ModelError as error:
+            delay = entry.delay(error, retries)
+            if delay is None:
+                raise
+        retries += 1
+        await asyncio.sleep(delay)
+
+
+async def _answer_to(request: ModelRequest, model: Model, doing: str) -> str:
     answer = ""
     with span(f"{doing} {model.id}", **{"gen_ai.request.model": model.name}) as current:
         async with open_stream(model, request) as stream:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from diarist.checks import flags, one_of, texts, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
@@ -235,15 +235,34 @@ class InputGuard(Guard):
         return self.input_with(args, changed, last.reason, last.metadata) if changed else None
 
     async def judge_result(self, args: ProcessorArgs[Any], call: ToolPart) -> ToolPart:
-        """Return the call after its result was judged; the same object if nothing changed."""
+        """Return the call after its result was judged; the same object if nothing changed.
+
+        Of a result that is an object or a list, only the texts in it are rewritten.
+        """
         finding = None if call.state == "call" else await self.judge(args, as_text(call.result), "tool-result")
         if finding is None:
             return call
-        rewritten = "" if self.strategy == "filter" else (finding.text or "").strip()
-        if rewritten:
-            return replace(call, result=rewritten)
+        if self.strategy != "filter" and not isinstance(call.result, str):
+            rewritten = await self._rewritten(call.result)
+            if rewritten != call.result and await self.attempt(self.examine(as_text(rewritten)), None) is None:
+                return replace(call, result=rewritten)
+        elif self.strategy != "filter" and (text := (finding.text or "").strip()):
+            return replace(call, result=text)
         what = f"the result of {call.name}" if call.name else "the result"
         return replace(call, state="error", result=f"{what} was withheld: {finding.reason}")
+
+    async def _rewritten(self, value: Json) -> Json:
+        """Return a JSON value in which each text was judged by itself, and rewritten or emptied if necessary."""
+        match value:
+            case str() if value.strip():
+                finding = await self.attempt(self.examine(value), None)
+                return value if finding is None else (finding.text or "").strip()
+            case list():
+                return [await self._rewritten(item) for item in cast(list[Json], value)]
+            case dict():
+                return {name: await self._rewritten(item) for name, item in cast(dict[str, Json], value).items()}
+            case _:
+                return value
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -297,8 +316,8 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
 
 Delta = TextDelta | ReasoningDelta
 
-_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[”’」』）]*\s*|\n+")
-"""The end of a sentence or line, with the space after it."""
+_END = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？]+[”’」』）]*\s*|\n+")
+"""The end of a sentence or line, from its last dot to the space after it."""
 
 _LONGEST_SPAN = 4
 """Longest span without a sentence end, as a multiple of ``span_chars``."""

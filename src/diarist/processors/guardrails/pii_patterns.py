@@ -7,6 +7,7 @@ country for IBANs, and Python's own parser for IP addresses.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 
@@ -37,8 +38,16 @@ _CANDIDATES: dict[str, tuple[KnownPattern, ...]] = {
             begins=r"\(?00?[1-9]",
         ),
     ),
-    "credit-card": (KnownPattern(r"(?<!\w)\d(?:[ -]?\d){11,}(?!\w)", begins=r"\d(?:[ -]?\d){11}"),),
-    "iban": (KnownPattern(r"(?i)\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,}\b", begins=r"(?i:[A-Z]{2}\d{2})"),),
+    # Candidates are as short as the longest number. Longer ones would hold, and search again and again, all of a text
+    # that has only digits.
+    "credit-card": (
+        KnownPattern(
+            r"(?<!\w)(?<!\d\.)[2-6](?:[ -]?\d){12,18}(?!\w)", begins=r"[2-6](?:[ -]?\d){12}", overlapping=True
+        ),
+    ),
+    "iban": (
+        KnownPattern(r"(?i)\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}\b", begins=r"(?i:[A-Z]{2}\d{2})", overlapping=True),
+    ),
     "ip-address": (
         _PII["ip_address"],
         KnownPattern(
@@ -70,8 +79,6 @@ PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 TL23 TN24 
 _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
 """Characters of an IBAN by country, from the registry of ISO 13616."""
 
-_IBAN_BEGIN = re.compile(r"\b[A-Za-z]{2}\d{2}")
-
 # A stream continues its search at a refined match, so a search that begins there must find the match again.
 Refine = Callable[[str], Iterable[tuple[int, int]]]
 
@@ -96,12 +103,12 @@ class PIIPatterns:
             else:
                 found = refine(text[begin : candidate.end])
                 spans += [Span(begin + first, begin + last, name) for first, last in found]
-        logins = [span for span in spans if span.label == "url-credentials"]
         # The end of a URL's login and the host after it look like an e-mail address.
+        logins = sorted(span.end for span in spans if span.label == "url-credentials")
         return [
             span
             for span in spans
-            if span.label != "email" or not any(span.start < login.end < span.end for login in logins)
+            if span.label != "email" or bisect_right(logins, span.start) == bisect_left(logins, span.end)
         ], held
 
 
@@ -121,30 +128,23 @@ def iban_checksum(iban: str) -> bool:
 
 
 def _cards(text: str) -> Iterator[tuple[int, int]]:
-    """Yield every sequence of whole digit groups that is a card number."""
-    groups = [(match.start(), match.end()) for match in re.finditer(r"\d+", text)]
-    for first, (start, _) in enumerate(groups):
-        digits = ""
-        for group_start, end in groups[first:]:
-            digits += text[group_start:end]
-            if len(digits) > 19:
-                break
-            if _CARD.fullmatch(digits) and luhn(digits):
-                yield start, end
+    """Yield every card number that begins with the candidate and consists of whole digit groups."""
+    for end in (group.end() for group in re.finditer(r"\d+", text) if group.end() >= 13):
+        digits = re.sub("[ -]", "", text[:end])
+        if _CARD.fullmatch(digits) and luhn(digits):
+            yield 0, end
 
 
 def _ibans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield every IBAN that begins at a word of the candidate, without the capitals before and after it."""
-    for begin in _IBAN_BEGIN.finditer(text):
-        start = begin.start()
-        length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
-        places = [index for index in range(start, len(text)) if text[index] != " "]
-        if length is None or len(places) < length:
-            continue
-        end = places[length - 1] + 1
-        whole_word = end == len(text) or not text[end].isalnum()
-        if whole_word and iban_checksum(text[start:end].replace(" ", "").upper()):
-            yield start, end
+    """Yield the IBAN that begins with the candidate, without the capitals after it."""
+    length = _IBAN_LENGTHS.get(text[:2].upper())
+    places = [index for index, char in enumerate(text) if char != " "]
+    if length is None or len(places) < length:
+        return
+    end = places[length - 1] + 1
+    whole_word = end == len(text) or not text[end].isalnum()
+    if whole_word and iban_checksum(text[:end].replace(" ", "").upper()):
+        yield 0, end
 
 
 def _addresses(text: str) -> Iterator[tuple[int, int]]:

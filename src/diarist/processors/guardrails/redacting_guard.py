@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from diarist.processors.base import (
     StreamHookResult,
     ToolResultResult,
 )
-from diarist.processors.builtin.redaction import RedactingStream
+from diarist.processors.builtin.redaction import RedactingStream, json_items, with_items
 from diarist.processors.guardrails.guard import Guard, HeldOutput, Where, check_span, with_texts
 from diarist.processors.streaming_redaction import Look, Span
 
@@ -59,6 +60,7 @@ class RedactingGuard(Guard):
     """
 
     process_data_parts = True
+    redacts_stream = True
     span_chars: Any = field(default=400, init=False)
 
     strategy: Any = "redact"
@@ -96,7 +98,11 @@ class RedactingGuard(Guard):
                 return self.decide(args, matched, span.label, where)
 
             stream = state.streams[where] = RedactingStream(
-                self.matching(args), replace, tools=self.tools, tool_names=lambda: args.context.tool_names
+                self.matching(args),
+                replace,
+                has_schema=where == "output" and args.context.has_schema,
+                tools=self.tools,
+                tool_names=lambda: args.context.tool_names,
             )
         return stream
 
@@ -134,10 +140,16 @@ class RedactingGuard(Guard):
 
     async def _rewritten_stream(self, args: ProcessOutputStreamArgs[Any]) -> StreamHookResult:
         async def change(text: str) -> str:
-            return (await self.rewrite(args, [text], "output"))[0]
+            items = json_items(text) if args.context.has_schema else None
+            if items is None:
+                return (await self.rewrite(args, [text], "output"))[0]
+            items = [item for item in items if item[0][0] == '"' and not item[1]]  # texts, without the names of fields
+            lines = [line for item in items for line in (json.loads(item[0]), "\n")]
+            return with_items(text, items, (await self.rewrite(args, lines, "output"))[::2])
 
         if isinstance(args.part, StepStart):
             args.state.streams.pop("output", None)
+            args.state.held = HeldOutput(None if args.context.has_schema else self.span_chars)
         ready = await args.state.held.feed(args.part, args.stream_parts, change)
         stream = self.stream(args, "output")
         return [out for chunk in ready for out in stream.feed(chunk, args.stream_parts)] or DROP

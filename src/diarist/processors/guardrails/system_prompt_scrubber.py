@@ -204,14 +204,16 @@ class SystemPromptScrubber(RedactingGuard):
         return masked(matched) if self.redaction_method == "mask" else ""
 
     async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
-        """Return a text, or its replacement if the classifier objects to it."""
-        text = "".join(texts)
-        if not text.strip():
-            return [text]
-        verdict = await self.attempt(verdict_of(self.helper, text), Verdict())
+        """Return the texts as they are if the classifier accepts them together; otherwise replace those to which it
+        objects."""
+        inner = "".join(texts).strip()
+        if not inner:
+            return list(texts)
+        verdict = await self.attempt(verdict_of(self.helper, "".join(texts)), Verdict())
         over = verdict.over(self.threshold)
         if not over:
-            return [text]
-        inner = text.strip()
-        before, _, after = text.partition(inner)
+            return list(texts)
+        if len(texts) > 1:
+            return [(await self.rewrite(args, [text], where))[0] for text in texts]
+        before, _, after = texts[0].partition(inner)
         return [f"{before}{self.decide(args, inner, LABEL, where, max(over.values()))}{after}"]

@@ -1,0 +1,108 @@
+"""Redaction of answers in JSON: stream, result and storage agree, nothing leaks, and the JSON stays valid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from diarist import Agent, Memory, Tool
+from diarist.chunks import ObjectChunk
+from diarist.exceptions import OutputError
+from diarist.processors import Detection, PIIDetector, Processor, RegexFilter, SystemPromptScrubber
+from diarist.storage import InMemoryStorage
+from diarist.testing import ScriptedModel, ToolCall
+from tests.agent.kit import streamed_text
+from tests.properties import examples
+
+GUARDS: list[Callable[[], Processor[Any]]] = [
+    PIIDetector,
+    lambda: PIIDetector(redaction_method="placeholder"),
+    lambda: PIIDetector(redaction_method="remove"),
+    RegexFilter,
+]
+SECRETS = ["ada@example.com", "192.168.17.43", "4111 1111 1111 1111", "415-555-0132", "sk-" + "a1" * 12]
+TEXTS = [
+    *(f"Seen:\n{secret}" for secret in SECRETS),
+    "the password: hunter2",
+    "https://x.com/a?b=c",
+    'q "a\\b"\t',
+    "é\n",
+]
+
+texts = st.lists(st.sampled_from([*TEXTS, *SECRETS, "\n", '"', "\\", ", "]), max_size=3).map("".join)
+documents = st.dictionaries(st.sampled_from(["text", "password", "ada@example.com"]), texts | st.integers(0, 9))
+
+
+class Note(BaseModel):
+    text: str
+
+
+def answer(written: str, cuts: list[int], guard: Processor[Any], **options: Any) -> Agent:
+    edges = sorted({0, len(written), *(place % (len(written) + 1) for place in cuts)})
+    pieces = [written[start:end] for start, end in pairwise(edges)]
+    return Agent(model=ScriptedModel(pieces), processors=[guard], **options)
+
+
+@given(documents, st.booleans(), st.lists(st.integers(0, 200), max_size=6), st.sampled_from(GUARDS))
+@example({"text": "Mail:\nada@example.com"}, True, [12, 14], GUARDS[3])
+@example({"text": "the password: hunter2"}, True, [], GUARDS[3])
+@settings(max_examples=examples(40), deadline=None)
+async def test_a_structured_answer_is_redacted_like_a_tools_arguments(
+    document: dict[str, Any], escaped: bool, cuts: list[int], make: Callable[[], Processor[Any]]
+) -> None:
+    tool = Tool(name="take", function=lambda **given: "ok", parameters={"type": "object", "properties": {}})
+    model = ScriptedModel(ToolCall("take", document), "ok")
+    called = await Agent(model=model, tools=[tool], output_processors=[make()]).generate("go")
+    memory = Memory(storage=InMemoryStorage())
+    agent = answer(json.dumps(document, ensure_ascii=escaped), cuts, make(), memory=memory)
+    async with agent.stream("go", output_type=dict[str, Any], thread="t") as stream:
+        chunks = [chunk async for chunk in stream]
+        result = await stream.result()
+    stored = (await memory.messages.list(thread="t"))[-1].text
+    assert result.output == called.steps[0].tool_calls[0].args
+    assert streamed_text(chunks) == result.text == stored
+    assert json.loads(result.text) == result.output
+    assert [chunk.payload.object for chunk in chunks if isinstance(chunk, ObjectChunk)] == [result.output]
+
+
+async def test_escaped_characters_hide_nothing() -> None:
+    written = r"```json" "\n" r'{"text": "ada\u0040example.com, \u0034111 1111 1111\u00201111"}' "\n```"
+    result = await answer(written, [9], PIIDetector(redaction_method="placeholder")).generate("go", output_type=Note)
+    assert result.output.text == "[EMAIL], [CREDIT-CARD]"
+
+
+async def test_an_answer_without_a_match_stays_as_it_was_written() -> None:
+    written = '{ "text" : "caf\\u00e9\\n",\n  "n": 1.50 }'
+    assert (await answer(written, [5], RegexFilter()).generate("go", output_type=dict[str, Any])).text == written
+
+
+@pytest.mark.parametrize("written", [r'{"text": "Mail:\nada@example.com', r'Here: {"text": "ada\u0040example.com"}'])
+async def test_an_answer_that_is_no_json_hides_nothing_either(written: str) -> None:
+    with pytest.raises(OutputError) as caught:
+        await answer(written, [], PIIDetector(redaction_method="placeholder")).generate("go", output_type=Note)
+    assert "EMAIL" in caught.value.text
+    assert "example" not in caught.value.text
+
+
+async def test_a_detector_gets_the_texts_without_escapes() -> None:
+    def names(text: str) -> list[Detection]:
+        return [Detection("person", "Ada Lovelace")] if "Ada Lovelace" in text.replace("\n", " ") else []
+
+    guard = PIIDetector(detector=names, redaction_method="placeholder", span_chars=5)
+    written = json.dumps({"Ada Lovelace": 1, "text": "Ask. Then ask\nAda\nLovelace.", "n": 2})
+    result = await answer(written, [4, 9, 40], guard).generate("go", output_type=dict[str, Any])
+    assert result.output == {"Ada Lovelace": 1, "text": "Ask. Then ask\n[PERSON].", "n": 2}
+
+
+async def test_a_classifier_that_objects_to_one_text_leaves_the_others() -> None:
+    guard = SystemPromptScrubber(classifier=lambda text: "rules" in text)
+    written = json.dumps({"text": "my rules", "other": "fine"})
+    result = await answer(written, [], guard).generate("go", output_type=dict[str, Any])
+    assert result.output == {"text": "[SYSTEM_PROMPT]", "other": "fine"}
