@@ -416,6 +416,39 @@ async def test_of_pasted_rows_only_some_are_noted_before_what_is_said(pasted: st
     assert said in await notes(user(f"Here it is:\n{pasted}\n{said}"))
 
 
+async def test_beside_many_calls_all_requests_of_the_user_are_noted() -> None:
+    asked = [
+        "Is everything fine with this project, does the README say what the code does?",
+        "We should support .tar and .tar.gz archives as well, like the .zip ones.",
+        "In case of a broken archive we do nothing; can the manifest report that?",
+        "Good, but commit the archives first, then go on with the report.",
+        "OK, fine, let's take the second variant.",
+    ]
+    output = "\n".join(f"{n} def read_{n}(path): return Entry(path, {n * 7919})" for n in range(60))
+    work: list[Message] = []
+    for request in asked:
+        calls = (called("read", {"file": f"src/part{n}.py"}, output) for n in range(8))
+        work += [
+            user(request),
+            *calls,
+            assistant(f"I have read {output[:200]} and changed src/part3.py. All 58 tests pass."),
+        ]
+    text = await notes(*work)
+    assert [request for request in asked if request.rstrip(".") not in text] == []
+    assert len(text) < 2 * len(output)  # of forty such results
+
+
+async def test_of_a_long_message_the_request_is_noted_rather_than_what_is_pasted() -> None:
+    asked = "Can you make the release script skip archives that are older than the manifest?"
+    page = "\n".join(
+        f"Release {n}.{n % 7} of Archiver adds option --{n * 7919:x} for manifest {n * 31}." for n in range(99)
+    )
+    last = "If there are none, print the help instead of an error."
+    text = await notes(user(f"{asked}\n{page}\n{last}"))
+    assert asked in text
+    assert last in text
+
+
 async def test_of_a_link_only_its_text_is_noted() -> None:
     link = "[the harbour map](https://maps.example.com/turku?zoom=14&layer=ferries)"
     assert "I use the harbour map of Turku." in await notes(user(f"I use {link} of Turku."))

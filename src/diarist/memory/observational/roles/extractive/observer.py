@@ -43,6 +43,8 @@ _ROOM = {
 characters; the larger one applies. ``people`` are speakers with a name."""
 _SHARED = (("user", "assistant"), ("people",), ("tools",))
 """Groups that share their room."""
+_BESIDE_TOOLS = 30
+"""Least room of the user's words in characters, for each tool call: beside many calls, all of them are noted."""
 _LONG, _LONGEST_NOTE, _LINE = 3_000, 260, 26
 """Characters of a message after which a fifth of the rest counts; of the longest note; of a line without its notes."""
 
@@ -57,11 +59,9 @@ _CLAUSE = re.compile(
     rf".{{1,{_LONGEST_NOTE}}}$|.{{60,{_LONGEST_NOTE - 3}}}(?:[,;]\s|\s[-–—]\s|[，、；])"
     rf"|.{{1,{_LONGEST_NOTE - 1}}}\s|.{{1,{_LONGEST_NOTE}}}"
 )
-_ENDED = re.compile(r"[.!?…。！？][\"”’')]*\s*$")
 _QUESTION = re.compile(r"[?？؟][\"”’') ]*$")
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,2}|[^\W_]+(?:[@/\\_.:]+[^\W_]+)*")
 _CONTRACTION = re.compile(r"\w['’](?!s\b)\w")
-_NO_SIGN = re.compile(r"[\w\s]+")
 _OWN = re.compile(
     r"\b(?:I|[Mm]y|[Ww]e|[Oo]ur|[Ii]ch|[Mm]ein\w*|[Ww]ir|[Uu]nser\w*|[Jj]e|[Mm]on|[Mm]a|[Mm]es|[Nn]ous|[Yy]o|[Mm]is?|"
     r"[Nn]osotros|[Ii]o|[Mm]i[oa]|[Nn]oi|[Ee]u|[Mm]eu|[Mm]inha)\b|[Jj]['’]|私|僕|我|저는|나는|أنا"
@@ -79,7 +79,8 @@ class ExtractiveObserver:
     size, each word counting fully only once, and the outcome of each tool call. Days such as "next Friday" get their
     date. The notes are about half of what a user says, a third of what named people say, a tenth of what tools
     return and a fifteenth of an assistant's answers. User and assistant share their room, and information in a
-    user's sentences counts twice as much. Of fenced code, only the line of an error is noted.
+    user's sentences counts twice as much; beside many tool calls, nearly all that the user says is noted. Of fenced
+    code, only the line of an error is noted.
 
     A model does better: this does not resolve "he" or "there", and does not combine messages. Rarity comes from the
     vocabulary of o200k_base, so it works in many languages; dates are resolved in English only.
@@ -139,8 +140,9 @@ class _Note:
     Attributes:
         group: A key of ``_ROOM``.
         head: Begins the line, such as ``User stated:``.
-        size: Characters that it was made from.
+        size: Characters that it was made from; fewer in a long message.
         words: Its words with the information of each. An entry for the text itself is information beside its words.
+        weight: A factor for its information.
     """
 
     message: Message
@@ -148,19 +150,14 @@ class _Note:
     mark: str
     head: str
     text: str
-    size: int
+    size: float
     words: dict[str, float]
+    weight: float = 1.0
 
     @property
     def line(self) -> tuple[str, str]:
         """Notes with an equal ``line`` share one line of the diary."""
         return self.message.id, self.text if self.group == "tools" else self.head
-
-    @property
-    def form(self) -> str:
-        """Equal for the rows of a table or log in a message: the signs of a sentence, if it has more than three."""
-        signs = _NO_SIGN.sub("", self.text)
-        return f"{self.message.id} {signs if len(signs) > 3 and self.group != 'tools' else self.text}"
 
     @property
     def worth(self) -> float:
@@ -174,11 +171,15 @@ def _notes_of(message: Message, paired: Mapping[int, ToolPart | None]) -> Iterat
     for part in message.parts:
         match part:
             case TextPart():
-                sentences = split_sentences(part.text)
-                for text in (clause.strip() for sentence in sentences for clause in _CLAUSE.findall(sentence)):
+                texts = [clause.strip() for each in split_sentences(part.text) for clause in _CLAUSE.findall(each)]
+                size = sum(map(len, texts))
+                share = min(size, _LONG + size // 5) / max(size, 1)
+                for place, text in enumerate(texts):
                     mark, verb, words = _weigh(text, group)
-                    yield _Note(message, group, mark, f"{who} {verb}:", text, len(text), words)
-                if not sentences and (text := " ".join(part.text[:200].split())):
+                    inside = group == "user" and 0 < place < len(texts) - 1  # of a long message: often pasted
+                    weight = 0.5 if group == "assistant" else min(1.0, 300 / size) ** 0.5 if inside else 1.0
+                    yield _Note(message, group, mark, f"{who} {verb}:", text, share * len(text), words, weight)
+                if not texts and (text := " ".join(part.text[:200].split())):
                     yield _Note(message, group, "🟢", f"{who} said:", text, 0, {})
             case FilePart():
                 text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
@@ -187,6 +188,7 @@ def _notes_of(message: Message, paired: Mapping[int, ToolPart | None]) -> Iterat
                 text, mark = note_tool(call)
                 denied = call.state == "denied"  # it and results that came later bring room for their line
                 size = len(call.result_text) + len(text) + (_LINE if denied or message.role == "tool" else 0)
+                size = min(size, _LONG + size // 5)
                 worth = 6.0 if denied or mark == "✅" else 3.0
                 yield _Note(message, "tools", mark, "Assistant called", text, size, {text: worth})
             case _:
@@ -227,30 +229,31 @@ def _information(word: str) -> float:
 def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
     """Return the notes with the most information for their length, in order; at least one.
 
-    A word that was chosen before counts little, and so do the names of the speakers and more rows of a table. Notes in
-    ``known`` are left out; chosen ones are added to it. Groups may use the room that those before them left.
+    A word that was chosen before counts little, and so do the names of the speakers. In a user's long message, often
+    pasted, the first and the last sentence count most. Notes in ``known`` are left out; chosen ones are added to it.
+    Groups may use the room that those before them left, except that of the user's words beside long results.
     """
     chosen: list[int] = []
     lines: set[tuple[str, str]] = set()
     told = Counter({name.lower(): 2 for note in notes for name in note.head.split()})
-    room = 0.0
+
+    def room_of(group: str) -> float:
+        share, share_of_few, most_of_few = _ROOM[group]
+        size = sum(note.size for note in notes if note.group == group)
+        return max(share * size, min(share_of_few * size, most_of_few))
 
     def cost(note: _Note) -> int:
         return min(len(note.text), _LONGEST_NOTE) + (1 if note.line in lines else _LINE)
 
     def rank(note: _Note) -> float:
         worth = sum(worth * 0.2 ** told[word] for word, worth in note.words.items())
-        worth *= 0.5 if note.group == "assistant" else 1
-        return -worth * 0.5 ** told[note.form] / (cost(note) + 20) ** 0.7
+        return -worth * note.weight / (cost(note) + 20) ** 0.7
 
-    for groups in _SHARED:
-        for group in groups:
-            share, share_of_few, most_of_few = _ROOM[group]
-            sizes = Counter[str]()
-            for note in notes:
-                sizes[note.message.id] += note.size if note.group == group else 0
-            size = sum(min(size, _LONG + size // 5) for size in sizes.values())
-            room += max(share * size, min(share_of_few * size, most_of_few))
+    beside_tools = _BESIDE_TOOLS * sum(note.group == "tools" for note in notes)
+    passes = [(("user",), beside_tools - room_of("user")), *((groups, sum(map(room_of, groups))) for groups in _SHARED)]
+    left = 0.0
+    for groups, room in passes:
+        room += left
         telling = [(place, note) for place, note in enumerate(notes) if note.worth >= 1 or note.mark == "🔴"]
         heap = [(rank(note), place) for place, note in telling if note.group in groups]
         heapify(heap)
@@ -265,7 +268,8 @@ def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
                 chosen.append(place)
                 lines.add(note.line)
                 known.add(mark)
-                told.update([*note.words, note.form])
+                told.update([*note.words])
+        left = 0.0 if groups == ("user",) else room
     if chosen:
         return [notes[place] for place in sorted(chosen)]
     return sorted(
@@ -322,21 +326,17 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _prose(text: str) -> str:
-    """Leave out elements with all they contain, and fenced code except for the line of an error.
-
-    Of code whose fence is not closed, lines that end like sentences stay.
-    """
+    """Leave out elements with all they contain, and fenced code except for the line of an error."""
     kept: list[str] = []
     start = 0
     for opening in _LEFT_OUT.finditer(text):
-        fence, closing = opening["fence"], opening["fence"] or f"</{opening['name']}>"
+        closing = opening["fence"] or f"</{opening['name']}>"
         end = text.find(closing, opening.end()) if opening.start() >= start else -1
-        if end >= 0 or (fence and opening.start() >= start):
-            code = text[opening.end() : end if end >= 0 else len(text)].splitlines() if fence else []
+        if end >= 0:
+            code = text[opening.end() : end].splitlines() if opening["fence"] else []
             errors = [line for line in code if ERROR_LINE.match(line[:300])]
             kept += [text[start : opening.start()], *errors[-1:]]
-            kept += filter(_ENDED.search, code) if end < 0 else []
-            start = end + len(closing) if end >= 0 else len(text)
+            start = end + len(closing)
     return "\n".join([*kept, text[start:]])
 
 

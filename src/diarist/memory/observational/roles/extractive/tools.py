@@ -13,7 +13,7 @@ from diarist.memory.observational.roles.transcript import outline_arguments
 from diarist.messages import ToolPart, as_text
 
 _ROOM, _ARGUMENTS, _ARGUMENT, _LONGEST_JSON = 220, 200, 110, 4_000_000
-_ITEMS, _FIELDS, _WRAPPERS = 5, (60, 15, 8, 4, 2), 20
+_ITEMS, _FIELDS = 5, (60, 15, 8, 4, 2)
 """Items and fields that are looked at, the latter for each depth; what lies deeper is left out. Dicts around a single
 dict or list add no depth."""
 
@@ -90,10 +90,8 @@ def _is_error(result: Any) -> bool:
 
 def _outline(value: Any, room: int, depth: int = 0) -> str:
     """Write a value in about ``room`` characters: the first items, telling fields first, or the telling line."""
-    for _ in range(_WRAPPERS):
-        if not isinstance(value, dict) or len(cast("dict[str, Any]", value)) != 1:
-            break
-        [(name, inner)] = cast("dict[str, Any]", value).items()
+    while isinstance(value, dict) and len(fields := cast("dict[str, Any]", value)) == 1:
+        [(name, inner)] = fields.items()
         if not isinstance(inner, (dict, list)) or "error" in name.lower():
             break
         value = cast("Any", inner)
