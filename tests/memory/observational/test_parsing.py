@@ -178,6 +178,7 @@ def test_long_nonsense_takes_no_time(piece: str) -> None:
         ("<thread-title>\n**Hotel in Porto**\n</thread-title>", "Hotel in Porto"),
         ('<thread-title>: "Hotel in Porto"', "Hotel in Porto"),
         ("Thread title: Hotel in\u00a0Porto", "Hotel in Porto"),
+        ("<thread-title>Hotel in\0 Porto</thread-title>", "Hotel in Porto"),
         ("<thread-title>none</thread-title>", None),
         ("<thread-title></thread-title>", None),
         (f"<thread-title>{'x' * 500}</thread-title>", "x" * 100),

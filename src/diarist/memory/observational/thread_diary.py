@@ -438,7 +438,7 @@ class ThreadDiary:
     async def rename_thread(self, log: ObservationLog) -> None:
         """Set the thread's title to the one in the diary's hints, unless a person named the thread. Raises
         StorageError."""
-        title = log.hints.thread_title
+        title = (log.hints.thread_title or "").replace("\0", "")  # of a custom role, or an earlier version
         thread = await self.storage.get_thread(self.thread_id) if title else None
         if not title or thread is None or thread.title == title or not (thread.title == "" or is_generated(thread)):
             return

@@ -181,7 +181,8 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
             reader.read(line)
     if cut:
         reader.drop_unfinished(mid_line=from_json is None and not output.endswith("\n"))
-    title = " ".join((read_hint(reader.lines["title"]) or "").split()).strip(" :\"'“”*_#")
+    title = (read_hint(reader.lines["title"]) or "").replace("\0", "")
+    title = " ".join(title.split()).strip(" :\"'“”*_#")
     loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
         text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(loose)),
