@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, Literal, cast
 
+from diarist.memory.memory_note import BLOCKS
 from diarist.memory.observational.roles.answer_checks import has_citation
 from diarist.memory.observational.roles.prompt_echo import is_form, without_form
 
@@ -31,7 +32,7 @@ _SECTIONS: dict[str, Section] = {
     "think": "thinking",
     "thinking": "thinking",
 }
-_QUOTING = "transcript|earlier-notes|old-notes|working-memory"
+_QUOTING = f"transcript|earlier-notes|old-notes|{BLOCKS}"
 
 _ATTRIBUTES = r"(?:\s+[\w:.-]+\s?=\s?(?:\"[^\"]*\"|'[^']*'|&quot;[^&]*&quot;|[^\s\"'<>&]+))*"
 _LEFT, _RIGHT = r"(?:<|\\<|&lt;)\s*", r"\s*(?:/\s*)?(?:\\?>|&gt;)"
