@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +15,7 @@ from diarist.json_schema import JsonSchema, no_schema
 from diarist.memory.working.config import DEFAULT_TEMPLATE, WorkingMemoryConfig
 from diarist.memory.working.prompts import load_prompt
 from diarist.memory.working.store import merge, object_of
-from diarist.messages import Json, Message, Part, ToolPart
+from diarist.messages import Json
 from diarist.storage.records import WorkingMemoryUpdate
 from diarist.tools import Tool
 
@@ -162,20 +161,6 @@ class ObjectShape(Shape):
         memory = _partial({name: item for name, item in self._schema.items() if name not in shared})
         hoisted = {name: {key: _partial(item) for key, item in self._schema[name].items()} for name in shared}
         return {"type": "object", "properties": {"memory": memory}, "required": ["memory"], **hoisted}
-
-
-def without_updates(rows: Sequence[Message]) -> list[Message]:
-    """Remove the calls that update working memory: their arguments only repeat the messages."""
-    return [
-        replace(row, parts=[part for part in row.parts if not _is_update(part)])
-        if any(map(_is_update, row.parts))
-        else row
-        for row in rows
-    ]
-
-
-def _is_update(part: Part) -> bool:
-    return isinstance(part, ToolPart) and part.name == UPDATE_TOOL
 
 
 def shape_of(config: WorkingMemoryConfig) -> Shape:
