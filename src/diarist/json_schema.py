@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -56,6 +57,18 @@ class JsonSchema:
         """Return the errors of ``value``, each with its place; empty if it is valid."""
         validator = _validator(self._partial)(self._schema, registry=self._registry)
         return [_message(error) for error in validator.iter_errors(value)]
+
+    def forbidden(self, value: object) -> list[tuple[str | int, ...]]:
+        """Return the paths of the fields of ``value`` that ``"additionalProperties": false`` forbids."""
+        validator: Any = _validator(self._partial)(self._schema, registry=self._registry)
+        return [
+            (*error.absolute_path, name)
+            for error in validator.iter_errors(value)
+            if error.validator == "additionalProperties" and error.validator_value is False
+            for name in error.instance
+            if name not in error.schema.get("properties", {})
+            and not any([re.search(pattern, name) for pattern in error.schema.get("patternProperties", {})])
+        ]
 
     @property
     def is_object(self) -> bool:
