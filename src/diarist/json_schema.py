@@ -61,14 +61,16 @@ class JsonSchema:
     def forbidden(self, value: object) -> list[tuple[str | int, ...]]:
         """Return the paths of the fields of ``value`` that ``"additionalProperties": false`` forbids."""
         validator: Any = _validator(self._partial)(self._schema, registry=self._registry)
-        return [
-            (*error.absolute_path, name)
-            for error in validator.iter_errors(value)
-            if error.validator == "additionalProperties" and error.validator_value is False
-            for name in error.instance
-            if name not in error.schema.get("properties", {})
-            and not any([re.search(pattern, name) for pattern in error.schema.get("patternProperties", {})])
-        ]
+        found: list[tuple[str | int, ...]] = []
+        for error in validator.iter_errors(value):
+            if error.validator == "additionalProperties" and error.validator_value is False:
+                known: Any = error.schema.get("properties", {})
+                patterns: list[str] = list(error.schema.get("patternProperties", {}))
+                names = [name for name in error.instance if name not in known]
+                found += [
+                    (*error.absolute_path, name) for name in names if not any(re.search(p, name) for p in patterns)
+                ]
+        return found
 
     @property
     def is_object(self) -> bool:
