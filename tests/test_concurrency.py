@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diarist.concurrency import acquire_or_undo, shield_until_done
+from diarist.concurrency import acquire_or_undo, finish_within, shield_until_done
 
 
 async def nothing(*_: object) -> None: ...
@@ -60,6 +60,30 @@ def test_only_work_that_may_be_repeated_is_begun_again_if_the_event_loop_ends(re
 
     asyncio.run(main())
     assert done == (["begun", "begun", "ended", "wait"] if repeat else ["begun", "wait"])
+
+
+@pytest.mark.parametrize("cleanup", [False, True])
+async def test_a_cancelled_wait_ends_work_with_a_time_limit(cleanup: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diarist.concurrency.CLEANUP_GRACE", 0.01)
+    closed, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if cleanup:
+                await closed.wait()
+            ended.set()
+
+    waiting = asyncio.create_task(finish_within(60, work(), TimeoutError()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended.is_set() is not cleanup
+    closed.set()
+    await asyncio.wait_for(ended.wait(), 10)
 
 
 async def test_something_acquired_may_come_from_any_awaitable() -> None:

@@ -21,8 +21,12 @@ logger = logging.getLogger("diarist")
 
 CLEANUP_GRACE = 2.0
 """Grace period for cleanup after a cancellation, in seconds."""
+_MOMENT = 0.01
+"""Time in seconds in which cancelled work usually ends."""
 _JITTER = 0.02
 """Longest pause after a first conflict, in seconds; longer after each further one."""
+
+_INNER_CANCEL = "something that it awaited was cancelled"
 
 _LONGEST_PAUSE = 2.0
 """Longest pause between two attempts in the background, in seconds."""
@@ -76,7 +80,33 @@ async def inner_cancel_as_error(work: Awaitable[T]) -> T:
     except asyncio.CancelledError as error:
         if being_cancelled():
             raise
-        raise RuntimeError("something that it awaited was cancelled") from error
+        raise RuntimeError(_INNER_CANCEL) from error
+
+
+async def finish_within(seconds: float | None, work: Awaitable[T], late: Exception) -> T:
+    """Await ``work``, for at most ``seconds``. Then cancel it and raise ``late``; its cleanup ends in the background.
+
+    A CancelledError from something that ``work`` awaited becomes a RuntimeError, as in ``inner_cancel_as_error``.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        await wait_with_grace(task, hurried=True)
+        if task.done():
+            _log_failure(task)
+        raise
+    if task.cancelled():
+        raise RuntimeError(_INNER_CANCEL)
+    if task.done():
+        return task.result()
+    task.cancel()
+    _keep(task)
+    await asyncio.wait([task], timeout=_MOMENT)
+    if not task.done():
+        logger.warning("a call that took too long was cancelled; its cleanup continues in the background")
+    raise late
 
 
 async def wait_with_grace(

@@ -20,10 +20,15 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     Lone surrogates (as in file names that are not UTF-8) become U+FFFD; infinite numbers become null. Integers of more
     than 64 bits stay as they are.
     """
+    options = _OPTIONS | orjson.OPT_SORT_KEYS if sort_keys else _OPTIONS
     try:
-        return orjson.dumps(value, default=str, option=_OPTIONS | orjson.OPT_SORT_KEYS if sort_keys else _OPTIONS)
+        return orjson.dumps(value, default=str, option=options)
     except TypeError:  # rare, so it is not checked before
-        return json.dumps(clean(value), default=str, sort_keys=sort_keys).encode()
+        value = clean(value)
+    try:
+        return orjson.dumps(value, default=str, option=options)
+    except TypeError:  # such as a long integer
+        return json.dumps(value, default=str, sort_keys=sort_keys).encode()
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -56,6 +57,20 @@ class JsonSchema:
         """Return the errors of ``value``, each with its place; empty if it is valid."""
         validator = _validator(self._partial)(self._schema, registry=self._registry)
         return [_message(error) for error in validator.iter_errors(value)]
+
+    def forbidden(self, value: object) -> list[tuple[str | int, ...]]:
+        """Return the paths of the fields of ``value`` that ``"additionalProperties": false`` forbids."""
+        validator: Any = _validator(self._partial)(self._schema, registry=self._registry)
+        found: list[tuple[str | int, ...]] = []
+        for error in validator.iter_errors(value):
+            if error.validator == "additionalProperties" and error.validator_value is False:
+                known: Any = error.schema.get("properties", {})
+                patterns: list[str] = list(error.schema.get("patternProperties", {}))
+                names = [name for name in error.instance if name not in known]
+                found += [
+                    (*error.absolute_path, name) for name in names if not any(re.search(p, name) for p in patterns)
+                ]
+        return found
 
     @property
     def is_object(self) -> bool:

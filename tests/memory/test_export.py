@@ -81,6 +81,17 @@ async def test_it_comes_back_the_same(storage: Storage) -> None:
     assert [log.generation for log in await copy.diary.history(thread="t")] == [0]
 
 
+async def test_a_character_in_two_surrogates_counts_as_one(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    call = ToolPart(call_id="1", name="draw", args={"what": "\ud83d\udc69"}, state="result", result=["\ud83d\udc69"])
+    said = Message(role="assistant", parts=[TextPart(text="A woman: \ud83d\udc69"), call])
+    await memory.messages.save([said], thread="t", resource="ada")
+    lines = await lines_of(memory)
+    copy = Memory(storage=InMemoryStorage())
+    await copy.threads.import_all(lines)
+    assert await lines_of(copy) == lines
+
+
 async def test_into_every_storage(storage: Storage) -> None:
     lines = await lines_of(await filled(InMemoryStorage()))
     copy = await imported(lines, storage)

@@ -109,6 +109,13 @@ async def test_a_thread_with_a_live_run_stays(storage: Storage) -> None:
     assert [row.text for row in await memory.messages.list(thread="t")] == ["Hi", "Hello."]
 
 
+async def test_an_age_before_the_calendar_begins_keeps_every_thread() -> None:
+    memory = Memory(storage=InMemoryStorage())
+    await memory.threads.create("t")
+    assert await memory.threads.prune(older_than=timedelta(days=1_000_000)) == Receipt()
+    assert (await memory.threads.get("t")).id == "t"
+
+
 @pytest.mark.parametrize("value", [90, timedelta(days=-1), datetime(2026, 1, 1), "90 days"])
 async def test_other_ages_are_refused(value: Any) -> None:
     with pytest.raises(InputError, match="older_than must be an age"):

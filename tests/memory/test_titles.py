@@ -14,7 +14,7 @@ import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig, Processor, ThreadRef
 from diarist.exceptions import ConfigError, StorageError
-from diarist.memory import TitleConfig
+from diarist.memory import MemoryHooks, TitleConfig
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessInputArgs
 from diarist.storage import InMemoryStorage, Storage, Thread
@@ -262,6 +262,16 @@ async def test_a_title_that_later_notes_keep_goes_with_the_message_it_was_made_f
     assert await title(memory) == "Trip to Rome"
     receipt = await memory.forget(message_ids=["m0"], thread="t")
     assert (await title(memory), receipt.title_ids) == ("", ("t",))
+
+
+async def test_a_nul_in_a_stored_title_breaks_no_turn(storage: Storage) -> None:
+    hooks = MemoryHooks(after_observation=lambda observed: replace(observed, thread_title="Trip\0 to Rome"))
+    memory = Memory(storage=storage, observational_memory=replace(observing(), hooks=hooks))
+    agent = Agent(model=answering(), memory=memory)
+    await agent.generate("hello", thread="t")
+    await memory.diary.observe(thread="t")
+    await agent.generate("zebra", thread="t")
+    assert await title(memory) == "Trip to Rome"
 
 
 class EndsAfterTitling(InMemoryStorage):

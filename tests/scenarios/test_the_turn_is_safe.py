@@ -149,6 +149,29 @@ async def test_an_observer_that_never_answers_is_given_up(storage: Storage) -> N
     assert played.result.text == "Three."
 
 
+async def test_a_turn_does_not_wait_for_the_cleanup_of_an_observer(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed = asyncio.Event()
+
+    async def hang(_: Any) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await closed.wait()
+            raise OSError("the connection was dead")
+
+    memory = observational(storage, observer_model=ScriptedModel(hang), observe_timeout=0.05, buffer_tokens=False)
+    agent = Agent(model=ScriptedModel("One.", "Two.", "Three."), memory=memory, input_processors=[Recount(storage)])
+    await talk(agent, 2)
+    played = await asyncio.wait_for(play(agent, words("turn-3", 60), thread="t"), 20)
+    assert len(played.data("observation-failed")) == 1
+    assert "its cleanup continues in the background" in caplog.text
+    closed.set()
+    await asyncio.sleep(0.01)
+    assert "the connection was dead" in caplog.text
+
+
 async def test_a_background_observer_that_never_answers_blocks_no_turn(storage: Storage) -> None:
     """The run waits for it once, where the window is full, and no longer than a run may."""
     answer = asyncio.Event()

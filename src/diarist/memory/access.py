@@ -83,15 +83,17 @@ class Access:
         return resource
 
     @asynccontextmanager
-    async def hold(self, thread: Thread, *, adds: bool = True) -> AsyncGenerator[Run]:
+    async def hold(self, thread: Thread, *, adds: bool = True, wait: float | None = None) -> AsyncGenerator[Run]:
         """Hold a thread with a run, so that no other run is live. If the block fails, the run is discarded.
 
         Args:
             adds: False: the run adds no messages, and the thread's time of change stays.
+            wait: Seconds to wait for another run; ``thread_wait`` by default.
 
-        Raises ThreadBusyError if another run did not end within ``thread_wait``.
+        Raises ThreadBusyError if another run did not end in time.
         """
-        run = await open_run(self.storage, new_id("run"), thread, wait=self.thread_wait)
+        seconds = self.thread_wait if wait is None else wait
+        run = await open_run(self.storage, new_id("run"), thread, wait=seconds)
         try:
             yield run
         except BaseException:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from diarist.checks import check_ids, check_names
 from diarist.concurrency import retry_on_conflict
+from diarist.counting import count_messages
 from diarist.exceptions import InputError, ThreadBusyError
 from diarist.memory.access import Access
 from diarist.memory.divergence import EDITED_KEY
 from diarist.memory.observational.log.edits import tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, logs_of
-from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows
+from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows, remove_traces
+from diarist.memory.observational.recall_quotes import RecallQuotes
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.run_lifecycle import RUN_TTL, check_owner, end_run, open_run
@@ -23,11 +26,14 @@ from diarist.storage.records import (
     ObservationLog,
     Resource,
     RowRef,
+    Run,
     Thread,
     Tombstone,
     WorkingMemory,
     own_resource,
 )
+
+logger = logging.getLogger("diarist")
 
 
 class Forgetting:
@@ -74,6 +80,8 @@ class Forgetting:
             receipt += replace(await self._forget_resource(own_resource(thread)), resource_ids=())
         # Again, for messages embedded since the first removal.
         receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
+        if thread is not None and owner is not None:
+            receipt += await self.empty_recalls(found or Thread(id=thread, resource_id=owner), message_ids)
         return receipt + await self.purge() if purge else receipt
 
     async def purge(self) -> Receipt:
@@ -85,6 +93,62 @@ class Forgetting:
         """Complete interrupted deletions of a thread, and return its log."""
         log = await self._access.logs.read(thread.id, thread.resource_id)
         return await finish_removals(self.storage, log, self.counter)
+
+    async def rewrite(self, run: Run, thread: Thread, row: Message, new: Message, *, says_else: bool) -> None:
+        """Store ``new`` in place of a message, and delete all data made from its old content.
+
+        ``run``: holds the thread. ``says_else``: the content has changed, not only the metadata.
+        """
+        await count_messages([new], self.counter)
+
+        async def forget_old() -> None:
+            if says_else:
+                await remove_traces(self.storage, await self.logs_with(thread), row, self.counter)
+            await self._embedding.replace(row, says_else=says_else)
+
+        await self.finish_deletions(thread)
+        if says_else:  # a client that still has the old words may send them again
+            await self.storage.note_forgotten(thread.id, [Forgotten(seq_of(row), row.id, row.role)])
+        await forget_old()  # before the change: after a crash, no data made from the old words is left
+        await self.storage.rewrite_messages(run, [new])
+        await forget_old()  # again, for data made between the first call and the change
+
+    async def empty_recalls(self, thread: Thread, ids: Collection[str] | None) -> Receipt:
+        """Empty the results of ``recall`` that quote a thread, or only these forgotten messages of it.
+
+        Superseded messages with such a result are deleted. A thread with a live run is named in the receipt.
+        """
+        forgotten = [] if ids is None else await self.storage.list_forgotten(thread.id)
+        seqs = None if ids is None else {message.seq for message in forgotten if message.id in ids}
+        receipt = Receipt()
+        if seqs is not None and not seqs:
+            return receipt
+        since = thread.created_at
+        for other in [other async for other in threads_of(self.storage, thread.resource_id)]:
+            if since is not None and other.updated_at is not None and other.updated_at < since:
+                continue
+            quote = RecallQuotes(thread.id, seqs, own=other.id == thread.id)
+            rows = [row async for row in rows_between(self.storage, other.id) if quote.is_in(row)]
+            old = [one.message.id for one in await self.storage.list_superseded(other.id) if quote.is_in(one.message)]
+            if rows:
+                receipt += await self._empty(other, rows, quote)
+            if old:
+                receipt += await self._forget_superseded(other.id, old)
+        return receipt
+
+    async def _empty(self, thread: Thread, rows: Sequence[Message], quote: RecallQuotes) -> Receipt:
+        try:
+            async with self._access.hold(thread, adds=False, wait=0) as run:
+                for row in rows:
+                    await self.rewrite(run, thread, row, quote.emptied(row), says_else=True)
+        except ThreadBusyError:
+            left = (
+                f"thread {thread.id!r} has a live run, so its results of recall still quote what was forgotten;"
+                f" forget it again when the run has ended, or {RUN_TTL:g} seconds after its process died"
+            )
+            logger.warning(left)
+            return Receipt(left_on_disk=(left,))
+        return Receipt(note_ids=tuple([row.id for row in rows]))
 
     async def _with_edits(self, thread_id: str, ids: Collection[str]) -> set[str]:
         """Return these ids, and those of the messages that were stored when a client edited a message with such an

@@ -26,7 +26,9 @@ MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:observations|memory-note)\b)", re.IGNORECASE)
+BLOCKS = "observations|memory-note|working-memory"
+"""The tags of memory's blocks in the prompt of the agent's model."""
+_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{BLOCKS})\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,10 @@ def asked_in(messages: MessageList, run_id: str | None = None) -> Message | None
 
 
 def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
-    """Return a block with a single item. Without lines it has no text: it only records ``value`` in ``made_from``."""
-    return compose([NoteItem(name, value, list(lines))], counter)
+    """Return a block with a single item, in lines that the caller has escaped with ``quote``. Without lines it has no
+    text: it only records ``value`` in ``made_from``."""
+    text = _in_note(lines)
+    return SentBlock(text=text, tokens=counter.count(text), made_from={name: value})
 
 
 def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCounter) -> SentBlock | None:
@@ -100,7 +104,7 @@ def date_item(day: date) -> NoteItem:
 
 
 def quote(text: str) -> str:
-    """Escape the tags of memory in ``text``, since notes may quote untrusted text."""
+    """Escape the tags of memory's blocks in ``text``, so that untrusted text cannot begin or end one."""
     return _TAGS.sub("&lt;", text)
 
 

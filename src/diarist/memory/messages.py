@@ -21,15 +21,14 @@ from diarist.memory.message_filter import (
     filtered_rows,
     with_neighbours,
 )
-from diarist.memory.observational.log.removal import finish_earlier_removals, remove_traces
-from diarist.memory.rows import seq_of
+from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.memory.run_lifecycle import check_owner
 from diarist.message_check import part_flaw
 from diarist.message_list import MessageInput, to_messages
 from diarist.messages import Json, Message, Part, TextPart, utc_now
 from diarist.storage.base import SearchStorage
 from diarist.storage.codec import merge_metadata
-from diarist.storage.records import Forgotten, Hit, Page, Thread, own_resource
+from diarist.storage.records import Hit, Page, Thread, own_resource
 
 
 class Messages:
@@ -187,20 +186,10 @@ class Messages:
                 metadata=merge_metadata(row.metadata, changes),
                 parts=row.parts if content is None else list(content),
             )
-            await count_messages([new], self._counter)
-            has_content = content is not None  # it may be stored already: an earlier call may have failed after that
-
-            async def forget_old() -> None:
-                if has_content:
-                    await remove_traces(self._storage, await self._forgetting.logs_with(found), row, self._counter)
-                await self._embedding.replace(row, says_else=has_content)
-
-            await self._forgetting.finish_deletions(found)
-            if has_content:  # a client that still has the old words may send them again
-                await self._storage.note_forgotten(found.id, [Forgotten(seq_of(row), row.id, row.role)])
-            await forget_old()  # before the change: after a crash, no data made from the old words is left
-            await self._storage.rewrite_messages(run, [new])
-            await forget_old()  # again, for data made between the first call and the change
+            # The content may be stored already: an earlier call may have failed after that.
+            await self._forgetting.rewrite(run, found, row, new, says_else=content is not None)
+        if content is not None:
+            await self._forgetting.empty_recalls(found, {row.id})
         await self._forgetting.purge()
         return new
 

@@ -16,13 +16,14 @@ class Receipt:
         restored_ids: Entries restored in place of a removed reflection.
         mentioning_ids: Remaining entries, made from other messages, that still contain a name or number from the
             deleted ones, for you to review. ``memory.diary.edit`` and ``delete`` change them.
-        note_ids: Other messages with a memory note that was cut down to the date.
+        note_ids: Other messages with a memory note that was cut down to the date, or a result of ``recall`` that was
+            emptied.
         title_ids: Threads with a title that was emptied, since it was made from deleted messages.
         thread_ids: Threads deleted completely, with their diaries and events.
         resource_ids: Resources deleted completely.
         vectors: Number of deleted vectors of semantic recall.
         left_on_disk: Places where the data may still be, each with the reason, such as a file that was not rewritten
-            or a thread with a live first run. Empty: none.
+            or a thread with a live run. Empty: none.
     """
 
     message_ids: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from diarist.checks import check_ids, check_limit, check_names, checked_metadata
@@ -375,7 +375,10 @@ def _moment(older_than: timedelta | datetime) -> datetime:
     """Return the moment that an age or a datetime names. Raises InputError."""
     given: Any = older_than
     if isinstance(given, timedelta) and given >= timedelta():
-        return utc_now() - given
+        try:
+            return utc_now() - given
+        except OverflowError:  # no thread is that old
+            return datetime.min.replace(tzinfo=UTC)
     if not isinstance(given, datetime) or given.tzinfo is None:
         raise InputError(
             f"older_than must be an age such as timedelta(days=90), or a datetime with a time zone, not {given!r}"

@@ -94,6 +94,19 @@ def test_a_refusal_with_reasons_is_no_diary() -> None:
     assert parse_notes("I can't do that:\n- it has medical data\n- it may be private").text == ""
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\n"])
+def test_a_note_goes_on_behind_a_break(mark: str) -> None:
+    text = f"- 🔴 09:10 User lives at 1 Main St{mark}Springfield, Illinois\n- 🟢 09:11 tea"
+    wanted = text if mark == "\n" else text.replace(mark, " ")
+    assert parse_notes(f"<diary>\n{text}\n</diary>").text == wanted
+    if mark != "\n":  # in JSON each line is a note
+        assert parse_notes(json.dumps({"diary": text})).text == wanted
+
+
+def test_prose_behind_a_blank_line_is_no_note() -> None:
+    assert parse_notes(f"<diary>\nThe notes:\n{NOTES}\n\nHope this helps!\n</diary>").text == NOTES
+
+
 def test_several_blocks_are_joined() -> None:
     assert parse_notes("<diary>\n- a\n</diary>\ntalk\n<diary>\n- b\n</diary>").text == "- a\n- b"
 
@@ -178,6 +191,7 @@ def test_long_nonsense_takes_no_time(piece: str) -> None:
         ("<thread-title>\n**Hotel in Porto**\n</thread-title>", "Hotel in Porto"),
         ('<thread-title>: "Hotel in Porto"', "Hotel in Porto"),
         ("Thread title: Hotel in\u00a0Porto", "Hotel in Porto"),
+        ("<thread-title>Hotel in\0 Porto</thread-title>", "Hotel in Porto"),
         ("<thread-title>none</thread-title>", None),
         ("<thread-title></thread-title>", None),
         (f"<thread-title>{'x' * 500}</thread-title>", "x" * 100),

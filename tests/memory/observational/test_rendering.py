@@ -42,7 +42,11 @@ def test_a_new_entry_leaves_the_blocks_before_it_as_they_were() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["</observations>", "< / OBSERVATIONS >", "<memory-note>", "</memory-note", "<b>", "x"]))
+    st.lists(
+        st.sampled_from(
+            ["</observations>", "< / OBSERVATIONS >", "<memory-note>", "</memory-note", "</working-memory>", "<b>", "x"]
+        )
+    )
 )
 def test_no_note_closes_its_own_element(pieces: list[str]) -> None:
     block = render_entry(replace(NOTE, text=" ".join(pieces)))
@@ -51,4 +55,5 @@ def test_no_note_closes_its_own_element(pieces: list[str]) -> None:
     assert "</observations" not in body
     assert "<memory-note" not in body
     assert "</memory-note" not in body
+    assert "</working-memory" not in body
     assert body.count("<b>") == pieces.count("<b>")

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from diarist import Agent, DataChunk, Memory, Tool, tool
-from diarist.exceptions import ConfigError, ModelAPIError, ProcessorError
+from diarist.exceptions import ConfigError, ModelAPIError
 from diarist.processors import StructuredOutput
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel, ToolCall

@@ -13,11 +13,12 @@ from diarist.memory.observational.log.coverage import digest_rows
 from diarist.memory.observational.log.log_store import lost_some
 from diarist.memory.observational.message_units import tokens_of, whole_units
 from diarist.memory.observational.prompt.threads import name_thread, thread_label
+from diarist.memory.observational.recall_tool import RECALL
 from diarist.memory.observational.roles.base import Observed, Reflected
 from diarist.memory.observational.thread_diary import Batch, CycleResult, NotSmallerError, ThreadDiary
 from diarist.memory.rows import seq_of
 from diarist.memory.working.observer_updates import store_update
-from diarist.memory.working.shapes import without_updates
+from diarist.memory.working.shapes import UPDATE_TOOL
 from diarist.messages import FilePart, Message, ToolPart
 from diarist.storage.records import Observation, ObservationLog, PendingReflection, Source
 
@@ -46,7 +47,7 @@ async def observe(
     cycle = diary.cycle(cycle_id, "observation", log, tokens, buffered=buffered)
 
     async def work() -> CycleResult:
-        asked = diary.observer.observe(without_updates(batch.rows), earlier=log.entries)
+        asked = diary.observer.observe(_without_own_calls(diary, batch.rows), earlier=log.entries)
         observed = await diary.call_role(asked, cycle, timeout)
         if before_save is not None:
             await before_save()
@@ -60,7 +61,7 @@ async def observe(
 
 
 def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Observed) -> Observation:
-    if not observed.text.strip() and any(map(_has_content, without_updates(batch.rows))):
+    if not observed.text.strip() and any(map(_has_content, _without_own_calls(diary, batch.rows))):
         raise RoleError(f"the Observer {observed.model} gave no notes")
     text = observed.text
     threads = {source.thread_id for source in batch.sources}
@@ -84,6 +85,17 @@ def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Obser
         model=observed.model,
         usage=observed.usage,
     )
+
+
+def _without_own_calls(diary: ThreadDiary, rows: Sequence[Message]) -> list[Message]:
+    """Remove the calls of memory's own tools: updates of working memory and results of ``recall`` repeat messages."""
+    own = {UPDATE_TOOL, RECALL} if diary.config.retrieves else {UPDATE_TOOL}
+    return [
+        replace(row, parts=[part for part in row.parts if not (isinstance(part, ToolPart) and part.name in own)])
+        if any(part.name in own for part in row.tool_parts)
+        else row
+        for row in rows
+    ]
 
 
 def _has_content(row: Message) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from diarist.chunks import DataChunk, wire
-from diarist.concurrency import inner_cancel_as_error
+from diarist.concurrency import finish_within
 from diarist.encoding import writable
 from diarist.exceptions import (
     ConflictError,
@@ -314,21 +314,16 @@ class ThreadDiary:
 
         Raises OutOfTimeError, and any error of the role.
         """
-        deadline = asyncio.timeout(timeout)
+        limit = (
+            f"within the {self.config.background_timeout:g} s of background_timeout"
+            if cycle.buffered
+            else f"within the {self.config.observe_timeout:g} s that a run waits"
+        )
         try:
             with span(f"memory {cycle.operation}", **{"diarist.cycle_id": cycle.id, "diarist.tokens": cycle.tokens}):
-                async with deadline:
-                    if self.patience is not None:
-                        self.patience.pause(self.patience.left)
-                    answer = await inner_cancel_as_error(role)
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise
-            raise OutOfTimeError(
-                f"no {cycle.operation} within the {self.config.background_timeout:g} s of background_timeout"
-                if cycle.buffered
-                else f"no {cycle.operation} within the {self.config.observe_timeout:g} s that a run waits"
-            ) from error
+                if self.patience is not None:
+                    self.patience.pause(self.patience.left)
+                answer = await finish_within(timeout, role, OutOfTimeError(f"no {cycle.operation} {limit}"))
         finally:
             if self.patience is not None:
                 self.patience.pause(0)
@@ -438,7 +433,7 @@ class ThreadDiary:
     async def rename_thread(self, log: ObservationLog) -> None:
         """Set the thread's title to the one in the diary's hints, unless a person named the thread. Raises
         StorageError."""
-        title = log.hints.thread_title
+        title = (log.hints.thread_title or "").replace("\0", "")  # of a custom role, or an earlier version
         thread = await self.storage.get_thread(self.thread_id) if title else None
         if not title or thread is None or thread.title == title or not (thread.title == "" or is_generated(thread)):
             return

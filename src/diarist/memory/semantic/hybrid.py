@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any, cast
 
 from diarist.checks import check_whole
-from diarist.concurrency import inner_cancel_as_error
+from diarist.concurrency import finish_within
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.observational.roles.transcript import shorten
@@ -67,16 +66,16 @@ async def hybrid_search(
     by_words = await _hits_by_words(storage, query, wanted, resource_id, thread_id)
     found: list[NearMessage] = []
     try:
-        async with asyncio.timeout(_PATIENCE if tolerant else None):
-            near = index.near(
-                query,
-                resource_id=resource_id,
-                thread_id=thread_id,
-                limit=POOL,
-                threshold=threshold,
-                filter=_conditions(wanted),
-            )
-            found = await inner_cancel_as_error(near)
+        near = index.near(
+            query,
+            resource_id=resource_id,
+            thread_id=thread_id,
+            limit=POOL,
+            threshold=threshold,
+            filter=_conditions(wanted),
+        )
+        late = TimeoutError(f"it took longer than {_PATIENCE:g} s")
+        found = await finish_within(_PATIENCE if tolerant else None, near, late)
     except Exception as error:  # any error of the user's store or embedder
         if not tolerant:
             raise

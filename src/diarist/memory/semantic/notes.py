@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from diarist.memory.memory_note import keep_date, note_block
+from diarist.memory.memory_note import keep_date, note_block, quote
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, shorten, speaker
 from diarist.memory.rows import rows_of_all_branches, threads_of
@@ -68,7 +68,7 @@ def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool
             text = " ".join((row.text if excerpt is None else excerpt).split())
             text = shorten(text, _NEIGHBOUR_LENGTH) if excerpt is None else text
             said = local_time(row, zone)
-            lines.append(f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {text}")
+            lines.append(f"- {f'{said:%Y-%m-%d %H:%M}' if said else 'date unknown'} {speaker(row)}: {quote(text)}")
     return note_block(NAME, [list(key) for key in rows], lines, counter)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 from typing import Any
 
 from diarist.chunks import DataChunk
-from diarist.concurrency import inner_cancel_as_error
+from diarist.concurrency import finish_within
 from diarist.exceptions import StorageError
 from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.message_filter import before_and_after
@@ -91,13 +90,15 @@ class SemanticRecallProcessor(Processor[Any]):
     async def _recall(
         self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[MessageKey]
     ) -> list[Recalled]:
-        limit, now = asyncio.timeout(config.timeout), asyncio.get_running_loop().time
+        late, now = (
+            TimeoutError(f"it took longer than its timeout of {config.timeout:g} s"),
+            asyncio.get_running_loop().time,
+        )
         context.waits_until = now() + config.timeout
         try:
-            async with limit:
-                found = await inner_cancel_as_error(self._found(config, context, question, known))
+            found = await finish_within(config.timeout, self._found(config, context, question, known), late)
         except Exception as error:  # any error of the user's store or embedder
-            reason = f"it took longer than its timeout of {config.timeout:g} s" if limit.expired() else repr(error)
+            reason = str(error) if error is late else repr(error)
             logger.warning("semantic recall failed in run %s: %s", context.run_id, reason)
             context.writer.custom(DataChunk("data-recall-failed", {"error": reason}))
             return []

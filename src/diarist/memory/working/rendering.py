@@ -10,13 +10,12 @@ that called the update tool sees that call, so no text is in the prompt twice.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from diarist.memory.memory_note import note_block
+from diarist.memory.memory_note import note_block, quote
 from diarist.memory.working.prompts import load_prompt
 from diarist.memory.working.shapes import UPDATE_TOOL, Shape
 from diarist.memory.working.store import object_of
@@ -26,7 +25,6 @@ from diarist.tokens import TokenCounter
 RECORD = "working_memory"
 """The key under which ``SentBlock.made_from`` has the record of working memory."""
 
-_TAGS = re.compile(r"<(?=\s*/?\s*working-memory\b)", re.IGNORECASE)
 _SEE_NOTE = "(in the first memory-note)"
 
 
@@ -66,7 +64,7 @@ def sent_note(key: str, text: str, earlier: Sequence[dict[str, Any]], counter: T
             parts = 0
             lines = ["Your working memory has changed since. It is now:", *element(text).splitlines()]
         else:
-            lines = ["Your working memory has changed since:", *_escaped("\n".join(changes)).splitlines()]
+            lines = ["Your working memory has changed since:", *quote("\n".join(changes)).splitlines()]
     return note_block(RECORD, {"of": key, "text": text, "whole": whole, "parts": parts}, lines, counter)
 
 
@@ -89,12 +87,8 @@ def _is_update(part: PromptPart) -> bool:
 
 
 def element(text: str) -> str:
-    """Return the text in an element of its own. Escapes tags in the text that would open or close it."""
-    return f"<working-memory>\n{_escaped(text) or '(empty)'}\n</working-memory>"
-
-
-def _escaped(text: str) -> str:
-    return _TAGS.sub("&lt;", text)
+    """Return the text in an element of its own. Escapes the tags of memory's blocks in the text."""
+    return f"<working-memory>\n{quote(text) or '(empty)'}\n</working-memory>"
 
 
 def difference(before: str, after: str) -> list[str]:

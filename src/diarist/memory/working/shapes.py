@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,12 +15,13 @@ from diarist.json_schema import JsonSchema, no_schema
 from diarist.memory.working.config import DEFAULT_TEMPLATE, WorkingMemoryConfig
 from diarist.memory.working.prompts import load_prompt
 from diarist.memory.working.store import merge, object_of
-from diarist.messages import Json, Message, Part, ToolPart
+from diarist.messages import Json, copy_json
 from diarist.storage.records import WorkingMemoryUpdate
 from diarist.tools import Tool
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic_core import ErrorDetails
 
 UPDATE_TOOL = "update_working_memory"
 MAX_LENGTH = 20_000
@@ -134,9 +134,15 @@ class ObjectShape(Shape):
         if not isinstance(value, dict):
             kind = type(value).__name__
             raise InputError(f"memory must be a JSON object with the fields that change, not {kind}")
-        patch, before = cast(dict[str, Json], value), object_of(current)
-        after = merge(before, patch)
-        known = self._problems(before)
+        patch, before = copy_json(cast(dict[str, Json], value)), object_of(current)
+        # Fields that an earlier schema allowed and this one forbids go with the next update.
+        removal: dict[str, Json] = {}
+        for path in self._forbidden(before):
+            _remove(removal, before, path)
+            _remove(patch, before, path)
+        fitting = merge(before, removal)
+        after = merge(fitting, patch)
+        known = self._problems(fitting)
         if wrong := [problem for problem in self._problems(after) if problem not in known]:
             raise InputError(f"nothing was changed: {'; '.join(wrong)}. Correct that and pass the fields again")
         if after == before:
@@ -148,13 +154,22 @@ class ObjectShape(Shape):
         """Return the problems of the fields that are present."""
         if self._type is None:
             return self._checker.problems(value)
+        errors = [item for item in self._errors(value) if item["type"] != "missing"]
+        return [f"{'.'.join(map(str, item['loc'])) or 'memory'}: {item['msg']}" for item in errors]
+
+    def _forbidden(self, value: dict[str, Any]) -> list[tuple[str | int, ...]]:
+        """Return the paths of the fields that the schema forbids."""
+        if self._type is None:
+            return self._checker.forbidden(value)
+        return [item["loc"] for item in self._errors(value) if item["type"] == "extra_forbidden"]
+
+    def _errors(self, value: dict[str, Any]) -> list[ErrorDetails]:
         from pydantic import ValidationError
 
         try:
             self._adapter.validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
-            errors = [item for item in error.errors() if item["type"] != "missing"]
-            return [f"{'.'.join(map(str, item['loc'])) or 'memory'}: {item['msg']}" for item in errors]
+            return error.errors()
         return []
 
     def parameters(self) -> dict[str, Json]:
@@ -162,20 +177,6 @@ class ObjectShape(Shape):
         memory = _partial({name: item for name, item in self._schema.items() if name not in shared})
         hoisted = {name: {key: _partial(item) for key, item in self._schema[name].items()} for name in shared}
         return {"type": "object", "properties": {"memory": memory}, "required": ["memory"], **hoisted}
-
-
-def without_updates(rows: Sequence[Message]) -> list[Message]:
-    """Remove the calls that update working memory: their arguments only repeat the messages."""
-    return [
-        replace(row, parts=[part for part in row.parts if not _is_update(part)])
-        if any(map(_is_update, row.parts))
-        else row
-        for row in rows
-    ]
-
-
-def _is_update(part: Part) -> bool:
-    return isinstance(part, ToolPart) and part.name == UPDATE_TOOL
 
 
 def shape_of(config: WorkingMemoryConfig) -> Shape:
@@ -194,6 +195,15 @@ def _bones(text: str) -> str:
 def kin(text: str) -> set[str]:
     """Return the headings and labels of a text, and its lines without a label, in lower case."""
     return {line.partition(":")[0] for line in _bones(text).splitlines()}
+
+
+def _remove(patch: Json, value: Json, path: Sequence[str | int]) -> None:
+    """Let a patch of ``value`` remove the field at a path, unless the patch itself sets it. Items of lists stay."""
+    name, *rest = path
+    if isinstance(patch, dict) and isinstance(value, dict) and name in value:
+        inner = cast(dict[Any, Json], patch).setdefault(name, {} if rest else None)
+        if rest:
+            _remove(inner, value[name], rest)
 
 
 def _partial(schema: Any) -> Any:

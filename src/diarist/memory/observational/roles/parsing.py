@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, Literal, cast
 
+from diarist.memory.memory_note import BLOCKS
 from diarist.memory.observational.roles.answer_checks import has_citation
 from diarist.memory.observational.roles.prompt_echo import is_form, without_form
 
@@ -31,7 +32,7 @@ _SECTIONS: dict[str, Section] = {
     "think": "thinking",
     "thinking": "thinking",
 }
-_QUOTING = "transcript|earlier-notes|old-notes|working-memory"
+_QUOTING = f"transcript|earlier-notes|old-notes|{BLOCKS}"
 
 _ATTRIBUTES = r"(?:\s+[\w:.-]+\s?=\s?(?:\"[^\"]*\"|'[^']*'|&quot;[^&]*&quot;|[^\s\"'<>&]+))*"
 _LEFT, _RIGHT = r"(?:<|\\<|&lt;)\s*", r"\s*(?:/\s*)?(?:\\?>|&gt;)"
@@ -84,7 +85,7 @@ def json_as_notes(answer: str) -> str | None:
 def _json_lines(value: Any) -> Iterator[str]:
     """Yield lines from texts, lists, objects with a text, and objects with the notes of a day."""
     if isinstance(value, str):
-        for line in filter(str.strip, value.splitlines()):
+        for line in filter(str.strip, _without_rare_breaks(value).splitlines()):
             yield line if _DATE.match(line) or _LIST_LINE.match(line) else f"- {line}"
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
@@ -103,6 +104,12 @@ def _json_lines(value: Any) -> Iterator[str]:
                 yield from _json_lines(item)
 
 
+def _without_rare_breaks(text: str) -> str:
+    """Return the text with a blank for characters that end a line only for ``splitlines``, such as U+2028."""
+    return _RARE_BREAK.sub(" ", text)
+
+
+_RARE_BREAK = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _DRAFTS = re.compile(  # reasoning right before the notes; blocks inside it are drafts
     rf"^<\s*/\s*think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<\s*(?:{_DIARY})\b)",
     re.IGNORECASE | re.MULTILINE,
@@ -166,22 +173,23 @@ class Notes:
 def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """Parse a model's answer. Never raises.
 
-    Several blocks are joined; a missing closing tag is assumed where the next block begins. Code fences, prose between
-    notes, lines copied from the prompt's form and reasoning before the block are dropped. In an answer without a block,
-    only list lines and date headings are read, and only if at least one is a heading or has a mark. If the answer was
-    ``cut`` off, an incomplete last line or hint is left out.
+    Several blocks are joined; a missing closing tag is assumed where the next block begins. Code fences, prose before
+    notes or behind a blank line, lines copied from the prompt's form and reasoning before the block are dropped. In an
+    answer without a block, only list lines and date headings are read, and only if at least one is a heading or has a
+    mark. If the answer was ``cut`` off, an incomplete last line or hint is left out.
     """
     reader = _Reader()
     from_json = json_as_notes(output)
     text = _at_margin(from_json or output)
     if drafts := _DRAFTS.search(text):
         text = text[drafts.end() :]
-    for line in _NEXT_SECTION.sub(r"\1\n", text).splitlines():
+    for line in _NEXT_SECTION.sub(r"\1\n", _without_rare_breaks(text)).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
     if cut:
         reader.drop_unfinished(mid_line=from_json is None and not output.endswith("\n"))
-    title = " ".join((read_hint(reader.lines["title"]) or "").split()).strip(" :\"'“”*_#")
+    title = (read_hint(reader.lines["title"]) or "").replace("\0", "")
+    title = " ".join(title.split()).strip(" :\"'“”*_#")
     loose = reader.loose if any(map(_NOTED.match, reader.loose)) else []
     return Notes(
         text=without_form(_tidy(reader.lines["diary"])) or without_form(_tidy(loose)),
@@ -319,7 +327,7 @@ def _tidy(lines: Sequence[str]) -> str:
         elif _LIST_LINE.match(line) or _NOTED.match(line) or has_citation(line):
             line = f"- {line}" if _WITHOUT_BULLET.match(line) else line
             in_note = True
-        elif not in_note or not (line[0].isspace() or not line[0].isupper()):
+        elif not in_note:
             continue
         if line or (kept and kept[-1]):
             kept.append(line)
