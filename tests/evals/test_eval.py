@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +58,11 @@ def records(out: Path, name: str, *without: str) -> dict[tuple[Any, ...], dict[s
     }
 
 
+def context(out: Path, system: str, question: str, number: int = 1) -> Path:
+    """The file with the context that the reader got."""
+    return out / str(records(out, "answers")[system, number, question, None, None]["context"])
+
+
 def everything(out: Path, *without: str) -> dict[str, Any]:
     return {name: records(out, name, *without) for name in ("ingest", "answers", "judgements")}
 
@@ -83,8 +89,7 @@ class TestGoldenRun:
         out = tmp_path / "runs" / "a"
         run(command(data, out, observer="observer"))
         answer = records(out, "answers")["om", 1, "q2", None, None]
-        context = out / answer["context"]
-        assert "third cat" in context.read_text()
+        assert "third cat" in context(out, "om", "q2").read_text()
         assert answer["hypothesis"] == "You have 3 cats."
         assert (answer["model"], answer["calls"], answer["input_tokens"]) == ("scripted/reader", 1, 100)
         assert answer["cost"] == pytest.approx(0.0002)
@@ -97,7 +102,7 @@ class TestGoldenRun:
     def test_sessions_are_ingested_with_their_own_times(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out))
-        assert "Date: 2023-05-21" in (out / "contexts" / "om" / "q2.txt").read_text()
+        assert "Date: 2023-05-21" in context(out, "om", "q2").read_text()
 
 
 class TestResuming:
@@ -174,6 +179,29 @@ class TestResuming:
         assert len(scripted.observer.requests) == calls
         shared = json.loads((tmp_path / "runs" / "b" / "ingest.jsonl").read_text().splitlines()[0])
         assert shared["paid_by_this_run"] is False
+
+    def test_a_context_belongs_to_its_question(self, tmp_path: Path) -> None:
+        item = samples.longmemeval_item(
+            "q1", "multi-session", "How many cats?", "3", "Mog is my cat.", "My car is a Fiat."
+        )
+        search = ["--system", "semantic", "--embedder", "wordllama", "--top-k", "1"]
+        run(command(samples.written(tmp_path / "data.json", [item]), tmp_path / "a", *search))
+        item["question"] = "Which car is mine? Which car?"
+        run(command(samples.written(tmp_path / "data.json", [item]), tmp_path / "b", *search))
+        assert "Mog" in context(tmp_path / "a", "semantic", "q1").read_text()
+        assert "Fiat" in context(tmp_path / "b", "semantic", "q1").read_text()
+
+    def test_each_file_is_what_the_reader_got(self, data: Path, tmp_path: Path) -> None:
+        out, system = tmp_path / "a", "tests.evals.scripted:Numbered"
+        run(command(data, out, "--system", system))
+        shutil.rmtree(tmp_path / "memories")  # as the docs say for a changed system
+        run(command(data, out, "--system", system, "--runs", "2"))
+        sent = [request.text for request in scripted.reader.requests[-8:]]
+        for number in (1, 2):
+            for question in ("q1", "q2"):
+                text = context(out, system, question, number).read_bytes().decode()
+                assert any(text in prompt for prompt in sent)
+        assert context(out, system, "q1", 1).read_bytes() != context(out, system, "q1", 2).read_bytes()
 
 
 class TestBudget:
@@ -266,7 +294,7 @@ class TestSystems:
         assert {key[0] for key in judged} == set(names)
         right = {name: sum(judged[key]["score"] for key in judged if key[0] == name) for name in names}
         assert right["tests.evals.scripted:UserMessages"] == right["om"] == right["full"] == 4
-        assert 'id="' in (out / "contexts" / "om-recall" / "q1.txt").read_text()
+        assert 'id="' in context(out, "om-recall", "q1").read_text()
 
     def test_a_summary_is_as_long_as_the_diary(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
@@ -279,15 +307,15 @@ class TestSystems:
     def test_semantic_recall_alone(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--system", "semantic", "--embedder", "wordllama", "--top-k", "1"))
-        context = (out / "contexts" / "semantic" / "q1.txt").read_text()
-        assert "Trieste" in context
-        assert "tea" not in context
+        found = context(out, "semantic", "q1").read_text()
+        assert "Trieste" in found
+        assert "tea" not in found
 
     def test_memories_of_each_run(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--runs", "2", "--memory-per-run"))
         assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 2
-        assert records(out, "answers")["om", 2, "q1", None, None]["context"] == "contexts/om-run2/q1.txt"
+        assert context(out, "om", "q1", 2).parent == out / "contexts" / "om-run2"
 
     def test_the_reader_may_look_things_up(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
@@ -341,7 +369,7 @@ class TestReport:
         assert not re.search(r'(src|href)="(https?:)?//', page)
         assert "<script>alert" not in page
         assert page.count("<details") == 8
-        for text in ("You have 3 cats.", "I do not know.", "contexts/om/q2.txt"):
+        for text in ("You have 3 cats.", "I do not know.", str(context(out, "om", "q2").relative_to(out))):
             assert text in page
 
     def test_systems_are_tested_in_pairs(self, data: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from diarist.evals.items import Context, History, Question, spread
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
-from diarist.evals.records import Record, Records, digest, file_name, read_record, write_text
+from diarist.evals.records import Record, Records, digest, file_name, read_record, read_text, write_text
 from diarist.evals.settings import BUILT_IN, Settings
 from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
 from diarist.evals.systems.observational import ObservationalMemory
@@ -286,10 +286,14 @@ class Evaluation:
         if self._worker.is_done(self._answers.get(store.name, run, question.id)):
             return
         record: Record = {"system": store.name, "run": run, "question": question.id}
-        kept = store.contexts.get(question.id)
+        kept = store.context(history, question)
         failed = store.failure(history.id)
         if kept is None or "error" in kept:
-            why = failed or (kept or {}).get("error") or "there is no context"
+            why = (
+                failed
+                or (kept or {}).get("error")
+                or "the memory knows what came after the question; use another --memories"
+            )
             self._answers.add(record | {"error": f"ingest: {why}"})
             return
         text = store.text(kept)
@@ -331,7 +335,7 @@ class Evaluation:
             return
         model = self._models.get("judge")
         replies: list[Json] = []
-        response = answer.get("hypothesis") or (self._out / answer["context"]).read_text(encoding="utf-8")
+        response = answer.get("hypothesis") or read_text(self._out / answer["context"])
 
         async def ask(prompt: str) -> str:
             if not isinstance(model, MeteredModel):

@@ -95,5 +95,10 @@ def write_text(path: Path, text: str) -> None:
     """Write a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", errors="replace")
+    part.write_bytes(text.encode("utf-8", "replace"))  # as it is: text files translate line ends
     part.replace(path)
+
+
+def read_text(path: Path) -> str:
+    """Return the text that ``write_text`` has written, with its own line ends."""
+    return path.read_bytes().decode("utf-8")
