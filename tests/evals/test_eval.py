@@ -157,6 +157,17 @@ class TestResuming:
         result = run(command(data, out, "--reading", "direct"), status=2)
         assert "holds a run with reading = 'con', not 'direct'; use another --out" in result.stderr
 
+    @pytest.mark.parametrize(("field", "name"), [("question", "text"), ("answer", "answer"), ("question_date", "date")])
+    def test_a_question_that_has_changed_needs_another_folder(self, field: str, name: str, tmp_path: Path) -> None:
+        items, out = samples.longmemeval(), tmp_path / "a"
+        run(command(samples.written(tmp_path / "data.json", items), out))
+        before, old = everything(out), items[1][field]
+        items[1][field] = "corrected"
+        words = command(samples.written(tmp_path / "data.json", items), out, "--runs", "2")
+        error = f"Error: {out} holds the question 'q2' with {name} = {old!r}, not 'corrected'; use another --out\n"
+        assert run(words, status=2).stderr == error
+        assert everything(out) == before
+
     def test_a_refused_command_leaves_no_folder(self, data: Path, tmp_path: Path) -> None:
         words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "a")]
         judge = ["--judge", "tests.evals.scripted:judge"]

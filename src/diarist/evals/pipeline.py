@@ -147,12 +147,12 @@ class Evaluation:
         run: dict[str, Json] = {"id": uuid4().hex}
         if path.exists():
             run = read_record(path)
-            for name, value in bound.items():
-                if run["settings"].get(name) != value:
-                    raise InputError(
-                        f"{self._out} holds a run with {name} = {run['settings'].get(name)!r}, not {value!r}; "
-                        "use another --out"
-                    )
+            _check_unchanged(f"{self._out} holds a run", run["settings"], bound)
+        questions = Records(self._out / "questions.jsonl", "question")
+        asked = [_question_record(history, question) for history, question in self._asked]
+        for question in asked:
+            if (kept := questions.get(question["question"])) is not None:
+                _check_unchanged(f"{self._out} holds the question {question['question']!r}", kept, question)
         systems = list(dict.fromkeys([*run.get("systems", []), *settings.systems]))
         run |= {
             "settings": bound,
@@ -171,10 +171,9 @@ class Evaluation:
         write_text(path, orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")
         prompts = orjson.dumps(self._dataset.prompts, option=orjson.OPT_INDENT_2).decode()
         write_text(self._out / "prompts.json", prompts + "\n")
-        questions = Records(self._out / "questions.jsonl", "question")
-        for history, question in self._asked:
-            if questions.get(question.id) is None:
-                questions.add(_question_record(history, question))
+        for question in asked:
+            if questions.get(question["question"]) is None:
+                questions.add(question)
         return str(run["id"])
 
     # -- stage 1: memories and contexts
@@ -369,6 +368,15 @@ class Evaluation:
             os.link(source, target)
         except OSError:
             shutil.copyfile(source, target)
+
+
+def _check_unchanged(what: str, kept: Record, given: Record) -> None:
+    """Raise InputError if a field has another value than before."""
+    for name, value in orjson.loads(orjson.dumps(given)).items():
+        if kept.get(name) != value:
+            told = f"other {name}" if name in ("data", "prompts") else f"{name} = {kept.get(name)!r:.200}"
+            other = "" if name in ("data", "prompts") else f", not {value!r:.200}"
+            raise InputError(f"{what} with {told}{other}; use another --out")
 
 
 def _check_unique(kind: str, ids: Sequence[str]) -> None:
