@@ -62,6 +62,10 @@ def _unknown(request: ModelRequest) -> Reply:
     raise BadRequestError("the model does not exist", status=404)
 
 
+def silent(request: ModelRequest) -> Reply:
+    return Reply(text="", usage=Usage(input_tokens=50, output_tokens=1))
+
+
 offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")

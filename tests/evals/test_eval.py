@@ -248,6 +248,20 @@ class TestBudget:
         assert "unknown price: scripted/judge; unknown price: scripted/reader" in result.stderr
         assert "answer unknown price, judge unknown price" in result.stdout
 
+    def test_failed_attempts_count_as_well(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        empty = scripted.ScriptedModel(scripted.silent, name="judge")
+        monkeypatch.setattr(scripted, "judge", empty)
+        words = command(data, tmp_path / "a")
+        assert "judge $0.0002" in run(words).stdout
+        assert "judge $0.0005" in run([*words, "--retry-failed"]).stdout
+        assert "Spent $0.0013" in run(words).stderr
+
+    def test_it_counts_the_systems_that_a_call_leaves_out(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, observer="observer"))
+        more = command(data, out, "--system", "full", "--budget", "0.009", observer="observer")
+        assert "Spent $0.0090" in run(more, status=3).stderr
+
 
 class TestFailures:
     def test_a_failed_item_counts_as_wrong_and_is_listed(self, data: Path, tmp_path: Path) -> None:
@@ -293,6 +307,14 @@ class TestFailures:
         judged = records(out, "judgements")
         assert "ingest: session 1-q1-0" in judged["om", 1, "q1", None, None]["error"]
         assert judged["full", 1, "q1", None, None]["correct"] is True
+
+    def test_a_new_run_ingests_again_what_has_failed(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run(command(data, tmp_path / "a", observer="broken"))
+        monkeypatch.setattr(scripted, "broken", scripted.ScriptedModel(scripted.observer._replies[0], name="broken"))
+        assert "  0.00 %" in run(command(data, tmp_path / "a", observer="broken")).stdout
+        assert "100.00 %" in run(command(data, tmp_path / "b", observer="broken")).stdout
 
 
 class TestSystems:

@@ -56,7 +56,7 @@ class Memories:
         """
         await self._take_contexts(history, 0)
         for place, session in enumerate(history.sessions, 1):
-            before = self._worker.is_done(self._sessions.get(history.id, session.id))
+            before = self._is_done(self._sessions.get(history.id, session.id))
             if not before:
                 record = {"history": history.id, "session": session.id, "run": self._worker.run_id}
 
@@ -80,7 +80,7 @@ class Memories:
         for question in self._questions_of(history):
             if question.after != place or (question.asks == "notes" and not self.takes_notes):
                 continue
-            if self._worker.is_done(self.context(history, question)):
+            if self._is_done(self.context(history, question)):
                 continue
             if place < len(history.sessions) and self._sessions.get(history.id, history.sessions[place].id) is not None:
                 continue  # the memory already knows what came later
@@ -107,6 +107,11 @@ class Memories:
             }
             await self._worker.do(self.contexts, record, take)
 
+    def _is_done(self, record: Record | None) -> bool:
+        """Return True if the work need not be done (again). What failed in another run is tried again in this one."""
+        failed_elsewhere = record is not None and "error" in record and record["run"] != self._worker.run_id
+        return self._worker.is_done(record) and not failed_elsewhere
+
     def context(self, history: History, question: Question) -> Record | None:
         """Return the record of the context that was taken for a question; None if there is none, or no file."""
         found = self.contexts.get(_key(history, question))
@@ -126,9 +131,17 @@ class Memories:
         return await self.system.context(history.id, question)
 
     def records_of(self, histories: Iterable[str]) -> list[Record]:
-        """Return the records of the ingestion of these histories."""
+        """Return the records of the ingestion of these histories, with the attempts of this run that failed."""
         wanted = set(histories)
-        return [record for record in self._sessions if record["history"] in wanted]
+        return [
+            record
+            for record in self._sessions.written
+            if record["history"] in wanted
+            and (
+                record["run"] == self._worker.run_id
+                or record is self._sessions.get(record["history"], record["session"])
+            )
+        ]
 
     async def close(self) -> None:
         """Close the system."""

@@ -106,6 +106,7 @@ class Evaluation:
                 f"{self._dataset.title} asks in the middle of a history, where the tool recall would read what comes "
                 "later; leave out --system om-recall"
             )
+        self._dataset_folder = settings.memories_folder / f"{self._dataset.name}-{self._dataset.fingerprint[:8]}"
         self._run_id = self._open_folder()  # last, since a run keeps its first settings
         self._worker = Worker(
             self._meter,
@@ -200,11 +201,7 @@ class Evaluation:
         options = options_of(name, self._settings, dataset)
         kind = file_name(str(options["system"]).replace(":", "-"))
         hashed = digest(orjson.dumps(options, option=orjson.OPT_SORT_KEYS).decode())[:8]
-        folder = (
-            self._settings.memories_folder
-            / f"{dataset.name}-{dataset.fingerprint[:8]}"
-            / f"{kind}-{hashed}{f'-run{number}' if number else ''}"
-        )
+        folder = self._dataset_folder / f"{kind}-{hashed}{f'-run{number}' if number else ''}"
         if folder not in self._sessions:  # om and om-recall share them
             self._sessions[folder] = Records(folder / "sessions.jsonl", "history", "session")
         system = system_of(
@@ -236,20 +233,21 @@ class Evaluation:
 
     def _spent_before(self) -> float:
         """Return the US dollars that earlier processes of this run have spent."""
-        own = [*self._answers, *self._judgements, *self._interrupted]
-        contexts = [store.contexts for store in self._stores.values()]
-        made = [record for records in (*self._sessions.values(), *contexts) for record in records]
-        own += [record for record in made if record["run"] == self._run_id]
+        own = [*self._answers.written, *self._judgements.written, *self._interrupted]
+        folder = self._dataset_folder  # of all systems, also those that this call leaves out
+        for path in (*folder.glob("*/sessions.jsonl"), *folder.glob("*/contexts-*.jsonl")):
+            own += [record for record in Records(path).written if record["run"] == self._run_id]
         return sum(record.get("cost") or 0.0 for record in own)
 
     def _write_ingest(self) -> None:
         """Copy the records of the ingestion from the memories' folders into the run's."""
         copied = Records(self._out / "ingest.jsonl", "system", "run", "history", "session")
+        before = {orjson.dumps(record) for record in copied.written}
         for store in self._stores.values():
             for record in store.records_of(history.id for history in self._histories):
                 own = record["run"] == self._run_id
                 record = record | {"system": store.name, "run": store.number, "paid_by_this_run": own}
-                if copied.get(store.name, store.number, record["history"], record["session"]) != record:
+                if orjson.dumps(record) not in before:
                     copied.add(record)
 
     # -- stages 2 and 3: answers and judgements
