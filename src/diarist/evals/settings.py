@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from pathlib import Path
 
 from diarist.exceptions import InputError
@@ -70,6 +71,8 @@ class Settings:
                 raise InputError(
                     f"unknown system {name!r}; known: {', '.join(BUILT_IN)}, or MODULE:OBJECT for your own"
                 )
+        if self.budget is not None and isnan(self.budget):
+            raise InputError("--budget is an amount of US dollars, not nan")
         if self.reading not in ("con", "direct"):
             raise InputError(f"--reading is con or direct, not {self.reading!r}")
         if "semantic" in self.systems and self.embedder is None:
