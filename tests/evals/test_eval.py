@@ -176,6 +176,21 @@ class TestResuming:
         assert not (tmp_path / "a").exists()
         run(command(data, tmp_path / "a"))
 
+    def test_one_process_at_a_time_works_on_a_folder(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        program = (
+            "import sys, time, pathlib; from diarist.evals.lock import locked\n"
+            "with locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
+        )
+        words = [sys.executable, "-c", program, str(out)]
+        with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            error = run(command(data, out), status=2).stderr
+            process.kill()
+        assert f"Error: {out} is in use by process {process.pid}; wait for its end, or use another --out" in error
+        run(command(data, out))
+
     def test_more_systems_runs_and_questions_can_be_added(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--items", "2"))

@@ -17,6 +17,7 @@ import orjson
 from diarist.agent import Agent
 from diarist.evals.datasets import DATASETS
 from diarist.evals.items import Context, History, Question, spread
+from diarist.evals.lock import locked
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
@@ -59,7 +60,7 @@ class Evaluation:
         make_system: Returns a system of the user's own.
 
     Raises:
-        InputError: The data cannot be read, or the folder belongs to a run with other settings.
+        InputError: The data cannot be read.
         ConfigError: A model that is needed is missing, or its price is not known and there is a budget.
     """
 
@@ -74,9 +75,6 @@ class Evaluation:
             (history, question) for history in self._histories for question in _chosen(history, settings.questions)
         ]
         self._out = settings.out
-        self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
-        self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
-        self._interrupted = Records(self._out / "interrupted.jsonl", "id")
         self._meter = Meter(settings.budget, settings.prices)
         self._models: dict[str, MeteredModel | str] = {}
         self._stores: dict[tuple[str, int], Memories] = {}
@@ -107,28 +105,42 @@ class Evaluation:
                 "later; leave out --system om-recall"
             )
         self._dataset_folder = settings.memories_folder / f"{self._dataset.name}-{self._dataset.fingerprint[:8]}"
-        self._run_id = self._open_folder()  # last, since a run keeps its first settings
+
+    async def run(self) -> Outcome:
+        """Run all stages, and return the outcome. A cancelled run can be resumed.
+
+        Raises:
+            InputError: The folder is in use, damaged, or belongs to a run with other settings.
+            DiaristError: As ``Worker.each``.
+        """
+        try:
+            with locked(self._out):
+                return await self._run()
+        finally:
+            for store in self._stores.values():
+                await store.close()
+            for model in self._models.values():
+                if isinstance(model, MeteredModel):
+                    await model.close()
+
+    async def _run(self) -> Outcome:
+        self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
+        self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
+        self._interrupted = Records(self._out / "interrupted.jsonl", "id")
+        self._run_id = self._open_folder()
         self._worker = Worker(
             self._meter,
             self._interrupted,
-            concurrency=settings.concurrency,
+            concurrency=self._settings.concurrency,
             run_id=self._run_id,
-            retry_failed=settings.retry_failed,
+            retry_failed=self._settings.retry_failed,
         )
-
-    async def run(self) -> Outcome:
-        """Run all stages, and return the outcome. A cancelled run can be resumed."""
         try:
             stores = await self._ingest()
             if not self._meter.reached:
                 await self._answer_and_judge(stores)
         finally:
             self._write_ingest()
-            for store in self._stores.values():
-                await store.close()
-            for model in self._models.values():
-                if isinstance(model, MeteredModel):
-                    await model.close()
         failed = tuple(str(record["error"]) for record in self._judgements if "error" in record)  # also of answers
         return Outcome(not self._meter.reached, failed, self._meter.spent, frozenset(self._meter.unpriced))
 
