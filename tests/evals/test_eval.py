@@ -198,6 +198,53 @@ class TestResuming:
         assert {key[:2] for key in records(out, "judgements")} == {("om", 1), ("full", 1), ("full", 2)}
         assert "om, run 1: 2 questions are not judged yet" in (out / "report.md").read_text()
 
+    def test_a_system_brings_its_own_options(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        run(command(data, out, "--system", "last", "--last-messages", "2"))
+        diary = command(data, out, "--message-tokens", "20", observer="observer")
+        run(diary)
+        run(command(data, out, "--system", "full", "--message-tokens", "30"))
+        error = run(
+            command(data, out, "--system", "om", "--message-tokens", "30", observer="observer"), status=2
+        ).stderr
+        assert "holds a run with message_tokens = 20, not 30; use another --out" in error
+        settings = json.loads((out / "run.json").read_text())["settings"]
+        assert (settings["last_messages"], settings["message_tokens"]) == (2, 20)
+        assert settings["observer"] == "tests.evals.scripted:observer"
+
+    def test_a_refused_option_of_a_system_does_not_bind(self, data: Path, tmp_path: Path) -> None:
+        words = command(data, tmp_path / "a", "--system", "semantic", "--embedder")
+        assert "wordlama" in run([*words, "wordlama"], status=2).stderr
+        run([*words, "wordllama"])
+
+    def test_a_run_is_bound_to_its_servers(self, data: Path, tmp_path: Path) -> None:
+        out, url = tmp_path / "a", "http://ann:secret@127.0.0.1:9/v1?key=hidden"
+        words = [
+            "eval",
+            "longmemeval",
+            "--data",
+            str(data),
+            "--out",
+            str(out),
+            "--items",
+            "1",
+            "--message-tokens",
+            "10",
+        ]
+        for role in ("observer", "reader", "judge"):
+            words += [f"--{role}", "openai/local"]
+        run([*words, "--base-url", url], status=1)
+        assert not any("secret" in path.read_text() or "hidden" in path.read_text() for path in out.iterdir())
+        error = run([*words, "--base-url", "http://127.0.0.1:8/v1"], status=2).stderr
+        assert "observer_url = 'http://127.0.0.1:9/v1', not 'http://127.0.0.1:8/v1'" in error
+        before = {path.parent for path in (tmp_path / "memories").rglob("memory.db")}
+        run([*words, "--base-url", "http://127.0.0.1:8/v1", "--out", str(tmp_path / "b")], status=1)
+        assert len({path.parent for path in (tmp_path / "memories").rglob("memory.db")} - before) == 1
+
+    def test_a_folder_is_needed(self, data: Path, tmp_path: Path) -> None:
+        error = run(command(data, data), status=2).stderr
+        assert error == f"Error: {data} is a file; --out names a folder\n"
+
     def test_memories_serve_other_readers(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "runs" / "a", observer="observer"))
         calls = len(scripted.observer.requests)

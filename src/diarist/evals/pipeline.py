@@ -22,7 +22,7 @@ from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
 from diarist.evals.records import Record, Records, digest, file_name, read_record, read_text, write_text
-from diarist.evals.settings import BUILT_IN, Settings
+from diarist.evals.settings import BUILT_IN, USED_BY, Settings
 from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
 from diarist.evals.systems.observational import ObservationalMemory
 from diarist.evals.work import Worker
@@ -127,7 +127,8 @@ class Evaluation:
         self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
         self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
         self._interrupted = Records(self._out / "interrupted.jsonl", "id")
-        self._run_id = self._open_folder()
+        run = self._read_run()
+        self._run_id = str(run["id"])
         self._worker = Worker(
             self._meter,
             self._interrupted,
@@ -135,10 +136,15 @@ class Evaluation:
             run_id=self._run_id,
             retry_failed=self._settings.retry_failed,
         )
+        settings = self._settings
+        for number in range(1, settings.runs + 1) if settings.memory_per_run else [0]:
+            for name in sorted(settings.systems, key=_ingest_order):
+                self._stores[name, number] = self._memories(name, number)
+        self._write_run(run)  # last, since a run keeps its first settings
         try:
-            stores = await self._ingest()
+            await self._ingest()
             if not self._meter.reached:
-                await self._answer_and_judge(stores)
+                await self._answer_and_judge()
         finally:
             self._write_ingest()
         failed = tuple(str(record["error"]) for record in self._judgements if "error" in record)  # also of answers
@@ -150,8 +156,11 @@ class Evaluation:
 
     # -- the folder
 
-    def _open_folder(self) -> str:
-        """Write ``run.json`` and ``questions.jsonl``, or check those of an earlier process. Returns the run's id."""
+    def _read_run(self) -> Record:
+        """Return the content of ``run.json``: that of an earlier process, with this call's additions.
+
+        Raises InputError if the settings or the questions of the earlier process are different.
+        """
         settings, path = self._settings, self._out / "run.json"
         bound = settings.bound() | {
             "data": digest(self._dataset.fingerprint),
@@ -160,14 +169,20 @@ class Evaluation:
         run: dict[str, Json] = {"id": uuid4().hex}
         if path.exists():
             run = read_record(path)
-            _check_unchanged(f"{self._out} holds a run", run["settings"], bound)
+            earlier, now = set(run["systems"]), set(settings.systems)
+            for name, users in USED_BY.items():
+                if not users & earlier:
+                    run["settings"].pop(name, None)  # free until a system uses it
+                elif not users & now:
+                    bound[name] = run["settings"].get(name)
+            _check_unchanged(f"{self._out} holds a run", bound | run["settings"], bound)
         questions = Records(self._out / "questions.jsonl", "question")
-        asked = [_question_record(history, question) for history, question in self._asked]
-        for question in asked:
-            if (kept := questions.get(question["question"])) is not None:
-                _check_unchanged(f"{self._out} holds the question {question['question']!r}", kept, question)
+        for history, question in self._asked:
+            if (kept := questions.get(question.id)) is not None:
+                given = _question_record(history, question)
+                _check_unchanged(f"{self._out} holds the question {question.id!r}", kept, given)
         systems = list(dict.fromkeys([*run.get("systems", []), *settings.systems]))
-        run |= {
+        return run | {
             "settings": bound,
             "systems": systems,
             "runs": max(settings.runs, run.get("runs", 0)),
@@ -181,21 +196,19 @@ class Evaluation:
             "data_file": self._dataset.path.name,
             "prices": {model: list(each) for model, each in settings.prices.items()},
         }
-        write_text(path, orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+    def _write_run(self, run: Record) -> None:
+        write_text(self._out / "run.json", orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")
         prompts = orjson.dumps(self._dataset.prompts, option=orjson.OPT_INDENT_2).decode()
         write_text(self._out / "prompts.json", prompts + "\n")
-        for question in asked:
-            if questions.get(question["question"]) is None:
-                questions.add(question)
-        return str(run["id"])
+        questions = Records(self._out / "questions.jsonl", "question")
+        for history, question in self._asked:
+            if questions.get(question.id) is None:
+                questions.add(_question_record(history, question))
 
     # -- stage 1: memories and contexts
 
-    async def _ingest(self) -> dict[tuple[str, int], Memories]:
-        settings = self._settings
-        for number in range(1, settings.runs + 1) if settings.memory_per_run else [0]:
-            for name in sorted(settings.systems, key=_ingest_order):
-                self._stores[name, number] = self._memories(name, number)
+    async def _ingest(self) -> None:
         self._meter.spent = self._spent_before()
         total = sum(len(history.sessions) for history in self._histories) * len(self._stores)
         with self._progress.stage("Ingest", total, lambda: self._meter.spent) as stage:
@@ -205,7 +218,6 @@ class Evaluation:
                     break
                 if store.name == "om":
                     self._sizes[store.number] |= await self._diary_sizes(store)
-        return self._stores
 
     def _memories(self, name: str, number: int) -> Memories:
         """Return the memories of a system. Equal options and data lead to the same folder."""
@@ -264,8 +276,8 @@ class Evaluation:
 
     # -- stages 2 and 3: answers and judgements
 
-    async def _answer_and_judge(self, stores: dict[tuple[str, int], Memories]) -> None:
-        settings = self._settings
+    async def _answer_and_judge(self) -> None:
+        settings, stores = self._settings, self._stores
         work = [
             (store, run, history, question)
             for run in range(1, settings.runs + 1)
