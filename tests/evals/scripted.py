@@ -62,6 +62,10 @@ def _unknown(request: ModelRequest) -> Reply:
     raise BadRequestError("the model does not exist", status=404)
 
 
+def silent(request: ModelRequest) -> Reply:
+    return Reply(text="", usage=Usage(input_tokens=50, output_tokens=1))
+
+
 offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
@@ -86,6 +90,16 @@ class UserMessages:
 
     async def context(self, history: str, question: Question) -> Context:
         return Context(text="\n".join(path.read_text() for path in sorted(self.folder.glob(f"{history}-*.txt"))))
+
+
+class Numbered(UserMessages):
+    """Numbers its contexts, and ends their lines as Windows does."""
+
+    number = 0
+
+    async def context(self, history: str, question: Question) -> Context:
+        Numbered.number += 1
+        return Context(text=f"context {Numbered.number}\r\n{(await super().context(history, question)).text}")
 
 
 class NoFolder:

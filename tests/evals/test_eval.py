@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +58,11 @@ def records(out: Path, name: str, *without: str) -> dict[tuple[Any, ...], dict[s
     }
 
 
+def context(out: Path, system: str, question: str, number: int = 1) -> Path:
+    """The file with the context that the reader got."""
+    return out / str(records(out, "answers")[system, number, question, None, None]["context"])
+
+
 def everything(out: Path, *without: str) -> dict[str, Any]:
     return {name: records(out, name, *without) for name in ("ingest", "answers", "judgements")}
 
@@ -83,8 +89,7 @@ class TestGoldenRun:
         out = tmp_path / "runs" / "a"
         run(command(data, out, observer="observer"))
         answer = records(out, "answers")["om", 1, "q2", None, None]
-        context = out / answer["context"]
-        assert "third cat" in context.read_text()
+        assert "third cat" in context(out, "om", "q2").read_text()
         assert answer["hypothesis"] == "You have 3 cats."
         assert (answer["model"], answer["calls"], answer["input_tokens"]) == ("scripted/reader", 1, 100)
         assert answer["cost"] == pytest.approx(0.0002)
@@ -97,7 +102,7 @@ class TestGoldenRun:
     def test_sessions_are_ingested_with_their_own_times(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out))
-        assert "Date: 2023-05-21" in (out / "contexts" / "om" / "q2.txt").read_text()
+        assert "Date: 2023-05-21" in context(out, "om", "q2").read_text()
 
 
 class TestResuming:
@@ -152,6 +157,17 @@ class TestResuming:
         result = run(command(data, out, "--reading", "direct"), status=2)
         assert "holds a run with reading = 'con', not 'direct'; use another --out" in result.stderr
 
+    @pytest.mark.parametrize(("field", "name"), [("question", "text"), ("answer", "answer"), ("question_date", "date")])
+    def test_a_question_that_has_changed_needs_another_folder(self, field: str, name: str, tmp_path: Path) -> None:
+        items, out = samples.longmemeval(), tmp_path / "a"
+        run(command(samples.written(tmp_path / "data.json", items), out))
+        before, old = everything(out), items[1][field]
+        items[1][field] = "corrected"
+        words = command(samples.written(tmp_path / "data.json", items), out, "--runs", "2")
+        error = f"Error: {out} holds the question 'q2' with {name} = {old!r}, not 'corrected'; use another --out\n"
+        assert run(words, status=2).stderr == error
+        assert everything(out) == before
+
     def test_a_refused_command_leaves_no_folder(self, data: Path, tmp_path: Path) -> None:
         words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "a")]
         judge = ["--judge", "tests.evals.scripted:judge"]
@@ -160,12 +176,74 @@ class TestResuming:
         assert not (tmp_path / "a").exists()
         run(command(data, tmp_path / "a"))
 
+    def test_one_process_at_a_time_works_on_a_folder(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        program = (
+            "import sys, time, pathlib; from diarist.evals.lock import locked\n"
+            "with locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
+        )
+        words = [sys.executable, "-c", program, str(out)]
+        with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": "src"}, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            error = run(command(data, out), status=2).stderr
+            process.kill()
+        assert f"Error: {out} is in use by process {process.pid}; wait for its end, or use another --out" in error
+        run(command(data, out))
+
     def test_more_systems_runs_and_questions_can_be_added(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--items", "2"))
         run(command(data, out, "--system", "full", "--runs", "2"))
         assert {key[:2] for key in records(out, "judgements")} == {("om", 1), ("full", 1), ("full", 2)}
         assert "om, run 1: 2 questions are not judged yet" in (out / "report.md").read_text()
+
+    def test_a_system_brings_its_own_options(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        run(command(data, out, "--system", "last", "--last-messages", "2"))
+        diary = command(data, out, "--message-tokens", "20", observer="observer")
+        run(diary)
+        run(command(data, out, "--system", "full", "--message-tokens", "30"))
+        error = run(
+            command(data, out, "--system", "om", "--message-tokens", "30", observer="observer"), status=2
+        ).stderr
+        assert "holds a run with message_tokens = 20, not 30; use another --out" in error
+        settings = json.loads((out / "run.json").read_text())["settings"]
+        assert (settings["last_messages"], settings["message_tokens"]) == (2, 20)
+        assert settings["observer"] == "tests.evals.scripted:observer"
+
+    def test_a_refused_option_of_a_system_does_not_bind(self, data: Path, tmp_path: Path) -> None:
+        words = command(data, tmp_path / "a", "--system", "semantic", "--embedder")
+        assert "wordlama" in run([*words, "wordlama"], status=2).stderr
+        run([*words, "wordllama"])
+
+    def test_a_run_is_bound_to_its_servers(self, data: Path, tmp_path: Path) -> None:
+        out, url = tmp_path / "a", "http://ann:secret@127.0.0.1:9/v1?key=hidden"
+        words = [
+            "eval",
+            "longmemeval",
+            "--data",
+            str(data),
+            "--out",
+            str(out),
+            "--items",
+            "1",
+            "--message-tokens",
+            "10",
+        ]
+        for role in ("observer", "reader", "judge"):
+            words += [f"--{role}", "openai/local"]
+        run([*words, "--base-url", url], status=1)
+        assert not any("secret" in path.read_text() or "hidden" in path.read_text() for path in out.iterdir())
+        error = run([*words, "--base-url", "http://127.0.0.1:8/v1"], status=2).stderr
+        assert "observer_url = 'http://127.0.0.1:9/v1', not 'http://127.0.0.1:8/v1'" in error
+        before = {path.parent for path in (tmp_path / "memories").rglob("memory.db")}
+        run([*words, "--base-url", "http://127.0.0.1:8/v1", "--out", str(tmp_path / "b")], status=1)
+        assert len({path.parent for path in (tmp_path / "memories").rglob("memory.db")} - before) == 1
+
+    def test_a_folder_is_needed(self, data: Path, tmp_path: Path) -> None:
+        error = run(command(data, data), status=2).stderr
+        assert error == f"Error: {data} is a file; --out names a folder\n"
 
     def test_memories_serve_other_readers(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "runs" / "a", observer="observer"))
@@ -174,6 +252,29 @@ class TestResuming:
         assert len(scripted.observer.requests) == calls
         shared = json.loads((tmp_path / "runs" / "b" / "ingest.jsonl").read_text().splitlines()[0])
         assert shared["paid_by_this_run"] is False
+
+    def test_a_context_belongs_to_its_question(self, tmp_path: Path) -> None:
+        item = samples.longmemeval_item(
+            "q1", "multi-session", "How many cats?", "3", "Mog is my cat.", "My car is a Fiat."
+        )
+        search = ["--system", "semantic", "--embedder", "wordllama", "--top-k", "1"]
+        run(command(samples.written(tmp_path / "data.json", [item]), tmp_path / "a", *search))
+        item["question"] = "Which car is mine? Which car?"
+        run(command(samples.written(tmp_path / "data.json", [item]), tmp_path / "b", *search))
+        assert "Mog" in context(tmp_path / "a", "semantic", "q1").read_text()
+        assert "Fiat" in context(tmp_path / "b", "semantic", "q1").read_text()
+
+    def test_each_file_is_what_the_reader_got(self, data: Path, tmp_path: Path) -> None:
+        out, system = tmp_path / "a", "tests.evals.scripted:Numbered"
+        run(command(data, out, "--system", system))
+        shutil.rmtree(tmp_path / "memories")  # as the docs say for a changed system
+        run(command(data, out, "--system", system, "--runs", "2"))
+        sent = [request.text for request in scripted.reader.requests[-8:]]
+        for number in (1, 2):
+            for question in ("q1", "q2"):
+                text = context(out, system, question, number).read_bytes().decode()
+                assert any(text in prompt for prompt in sent)
+        assert context(out, system, "q1", 1).read_bytes() != context(out, system, "q1", 2).read_bytes()
 
 
 class TestBudget:
@@ -208,6 +309,20 @@ class TestBudget:
         result = run(words)
         assert "unknown price: scripted/judge; unknown price: scripted/reader" in result.stderr
         assert "answer unknown price, judge unknown price" in result.stdout
+
+    def test_failed_attempts_count_as_well(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        empty = scripted.ScriptedModel(scripted.silent, name="judge")
+        monkeypatch.setattr(scripted, "judge", empty)
+        words = command(data, tmp_path / "a")
+        assert "judge $0.0002" in run(words).stdout
+        assert "judge $0.0005" in run([*words, "--retry-failed"]).stdout
+        assert "Spent $0.0013" in run(words).stderr
+
+    def test_it_counts_the_systems_that_a_call_leaves_out(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, observer="observer"))
+        more = command(data, out, "--system", "full", "--budget", "0.009", observer="observer")
+        assert "Spent $0.0090" in run(more, status=3).stderr
 
 
 class TestFailures:
@@ -255,6 +370,14 @@ class TestFailures:
         assert "ingest: session 1-q1-0" in judged["om", 1, "q1", None, None]["error"]
         assert judged["full", 1, "q1", None, None]["correct"] is True
 
+    def test_a_new_run_ingests_again_what_has_failed(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run(command(data, tmp_path / "a", observer="broken"))
+        monkeypatch.setattr(scripted, "broken", scripted.ScriptedModel(scripted.observer._replies[0], name="broken"))
+        assert "  0.00 %" in run(command(data, tmp_path / "a", observer="broken")).stdout
+        assert "100.00 %" in run(command(data, tmp_path / "b", observer="broken")).stdout
+
 
 class TestSystems:
     def test_all_are_compared_under_one_reader(self, data: Path, tmp_path: Path) -> None:
@@ -266,7 +389,7 @@ class TestSystems:
         assert {key[0] for key in judged} == set(names)
         right = {name: sum(judged[key]["score"] for key in judged if key[0] == name) for name in names}
         assert right["tests.evals.scripted:UserMessages"] == right["om"] == right["full"] == 4
-        assert 'id="' in (out / "contexts" / "om-recall" / "q1.txt").read_text()
+        assert 'id="' in context(out, "om-recall", "q1").read_text()
 
     def test_a_summary_is_as_long_as_the_diary(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
@@ -279,15 +402,15 @@ class TestSystems:
     def test_semantic_recall_alone(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--system", "semantic", "--embedder", "wordllama", "--top-k", "1"))
-        context = (out / "contexts" / "semantic" / "q1.txt").read_text()
-        assert "Trieste" in context
-        assert "tea" not in context
+        found = context(out, "semantic", "q1").read_text()
+        assert "Trieste" in found
+        assert "tea" not in found
 
     def test_memories_of_each_run(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--runs", "2", "--memory-per-run"))
         assert len([*(tmp_path / "runs" / "memories").rglob("memory.db")]) == 2
-        assert records(out, "answers")["om", 2, "q1", None, None]["context"] == "contexts/om-run2/q1.txt"
+        assert context(out, "om", "q1", 2).parent == out / "contexts" / "om-run2"
 
     def test_the_reader_may_look_things_up(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
@@ -341,7 +464,7 @@ class TestReport:
         assert not re.search(r'(src|href)="(https?:)?//', page)
         assert "<script>alert" not in page
         assert page.count("<details") == 8
-        for text in ("You have 3 cats.", "I do not know.", "contexts/om/q2.txt"):
+        for text in ("You have 3 cats.", "I do not know.", str(context(out, "om", "q2").relative_to(out))):
             assert text in page
 
     def test_systems_are_tested_in_pairs(self, data: Path, tmp_path: Path) -> None:

@@ -30,6 +30,16 @@ def lines(out: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / name).read_text().splitlines()]
 
 
+def context(out: Path, question: str, system: str = "om") -> str:
+    """The text that the reader got."""
+    (name,) = (
+        line["context"]
+        for line in lines(out, "answers.jsonl")
+        if (line["system"], line["question"]) == (system, question)
+    )
+    return (out / name).read_text()
+
+
 def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
     data = samples.written(tmp_path / "locomo10.json", samples.locomo())
     plain = evaluate("locomo", data, tmp_path / "a", judge=False)
@@ -97,7 +107,7 @@ def test_locomo_over_a_server_of_ones_own(tmp_path: Path) -> None:
     finally:
         server.stop()
     assert result.exit_code == 0, result.stderr
-    assert "she paints" in (tmp_path / "a" / "contexts" / "om" / "conv-1-1.txt").read_text()
+    assert "she paints" in context(tmp_path / "a", "conv-1-1")
     limits = {request.body["max_tokens"] for request in server.requests if "transcript" in str(request.body)}
     assert limits == {600}
     assert "Spent $0.0000; unknown price: openai/local" in result.stderr
@@ -107,7 +117,7 @@ def test_personamem_asks_in_the_middle_of_a_history(tmp_path: Path) -> None:
     shown = evaluate("personamem", samples.personamem(tmp_path / "data"), tmp_path / "a", "--system", "om", judge=False)
     assert shown[0] == "accuracy of the chosen option"
     assert shown[1].startswith(" om micro 50.00 %")
-    contexts = [(tmp_path / "a" / "contexts" / "om" / f"{id}.txt").read_text() for id in ("q1", "q2")]
+    contexts = [context(tmp_path / "a", id) for id in ("q1", "q2")]
     assert "rock" not in contexts[0]
     assert "rock" in contexts[1]
     assert "Rome" in contexts[1]
@@ -130,7 +140,7 @@ def test_halumem_scores_its_parts_apart(tmp_path: Path) -> None:
     judged = {(line["system"], line["question"]) for line in lines(out, "judgements.jsonl")}
     assert {question for system, question in judged if system == "full"} == {"u1-2-update-1", "u1-2-question-1"}
     assert len([one for one in judged if one[0] == "om"]) == 7
-    notes = (out / "contexts" / "om" / "u1-1-accuracy.txt").read_text()
+    notes = context(out, "u1-1-accuracy")
     assert "I have a dog" in notes
     assert "school" not in notes
     report = (out / "report.md").read_text()

@@ -132,9 +132,21 @@ class TestProgress:
 class TestMoney:
     def test_prices(self) -> None:
         assert parse_price("openai/my=model=0.25/2") == ("openai/my=model", (0.25, 2.0))
-        for text in ("openai/x", "openai/x=1", "openai/x=a/b", "openai/x=-1/2", "=1/2"):
+        for text in (
+            "openai/x",
+            "openai/x=1",
+            "openai/x=a/b",
+            "openai/x=-1/2",
+            "=1/2",
+            "openai/x=nan/1",
+            "openai/x=1/inf",
+        ):
             with pytest.raises(InputError, match="MODEL=INPUT/OUTPUT"):
                 parse_price(text)
+
+    def test_a_budget_is_a_number(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="--budget is an amount of US dollars, not nan"):
+            Settings(dataset="longmemeval", data=tmp_path, out=tmp_path, budget=float("nan"))
 
     def test_a_price_of_ones_own_comes_first_and_a_server_of_ones_own_has_none(self) -> None:
         usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)

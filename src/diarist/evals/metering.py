@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from math import isfinite
 
 from diarist.chunks import Chunk, ModelFinish, TextDelta, Usage
 from diarist.exceptions import DiaristError, InputError
@@ -159,7 +160,7 @@ def parse_price(text: str) -> tuple[str, tuple[float, float]]:
         if not (model and equals and slash):
             raise ValueError
         found = float(read), float(written)
-        if min(found) < 0:
+        if not all(isfinite(each) and each >= 0 for each in found):
             raise ValueError
     except ValueError:
         raise InputError(

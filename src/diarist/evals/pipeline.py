@@ -17,11 +17,12 @@ import orjson
 from diarist.agent import Agent
 from diarist.evals.datasets import DATASETS
 from diarist.evals.items import Context, History, Question, spread
+from diarist.evals.lock import locked
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
-from diarist.evals.records import Record, Records, digest, file_name, read_record, write_text
-from diarist.evals.settings import BUILT_IN, Settings
+from diarist.evals.records import Record, Records, digest, file_name, read_record, read_text, write_text
+from diarist.evals.settings import BUILT_IN, USED_BY, Settings
 from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
 from diarist.evals.systems.observational import ObservationalMemory
 from diarist.evals.work import Worker
@@ -59,7 +60,7 @@ class Evaluation:
         make_system: Returns a system of the user's own.
 
     Raises:
-        InputError: The data cannot be read, or the folder belongs to a run with other settings.
+        InputError: The data cannot be read.
         ConfigError: A model that is needed is missing, or its price is not known and there is a budget.
     """
 
@@ -74,9 +75,6 @@ class Evaluation:
             (history, question) for history in self._histories for question in _chosen(history, settings.questions)
         ]
         self._out = settings.out
-        self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
-        self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
-        self._interrupted = Records(self._out / "interrupted.jsonl", "id")
         self._meter = Meter(settings.budget, settings.prices)
         self._models: dict[str, MeteredModel | str] = {}
         self._stores: dict[tuple[str, int], Memories] = {}
@@ -106,28 +104,49 @@ class Evaluation:
                 f"{self._dataset.title} asks in the middle of a history, where the tool recall would read what comes "
                 "later; leave out --system om-recall"
             )
-        self._run_id = self._open_folder()  # last, since a run keeps its first settings
-        self._worker = Worker(
-            self._meter,
-            self._interrupted,
-            concurrency=settings.concurrency,
-            run_id=self._run_id,
-            retry_failed=settings.retry_failed,
-        )
+        self._dataset_folder = settings.memories_folder / f"{self._dataset.name}-{self._dataset.fingerprint[:8]}"
 
     async def run(self) -> Outcome:
-        """Run all stages, and return the outcome. A cancelled run can be resumed."""
+        """Run all stages, and return the outcome. A cancelled run can be resumed.
+
+        Raises:
+            InputError: The folder is in use, damaged, or belongs to a run with other settings.
+            DiaristError: As ``Worker.each``.
+        """
         try:
-            stores = await self._ingest()
-            if not self._meter.reached:
-                await self._answer_and_judge(stores)
+            with locked(self._out):
+                return await self._run()
         finally:
-            self._write_ingest()
             for store in self._stores.values():
                 await store.close()
             for model in self._models.values():
                 if isinstance(model, MeteredModel):
                     await model.close()
+
+    async def _run(self) -> Outcome:
+        self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
+        self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
+        self._interrupted = Records(self._out / "interrupted.jsonl", "id")
+        run = self._read_run()
+        self._run_id = str(run["id"])
+        self._worker = Worker(
+            self._meter,
+            self._interrupted,
+            concurrency=self._settings.concurrency,
+            run_id=self._run_id,
+            retry_failed=self._settings.retry_failed,
+        )
+        settings = self._settings
+        for number in range(1, settings.runs + 1) if settings.memory_per_run else [0]:
+            for name in sorted(settings.systems, key=_ingest_order):
+                self._stores[name, number] = self._memories(name, number)
+        self._write_run(run)  # last, since a run keeps its first settings
+        try:
+            await self._ingest()
+            if not self._meter.reached:
+                await self._answer_and_judge()
+        finally:
+            self._write_ingest()
         failed = tuple(str(record["error"]) for record in self._judgements if "error" in record)  # also of answers
         return Outcome(not self._meter.reached, failed, self._meter.spent, frozenset(self._meter.unpriced))
 
@@ -137,8 +156,11 @@ class Evaluation:
 
     # -- the folder
 
-    def _open_folder(self) -> str:
-        """Write ``run.json`` and ``questions.jsonl``, or check those of an earlier process. Returns the run's id."""
+    def _read_run(self) -> Record:
+        """Return the content of ``run.json``: that of an earlier process, with this call's additions.
+
+        Raises InputError if the settings or the questions of the earlier process are different.
+        """
         settings, path = self._settings, self._out / "run.json"
         bound = settings.bound() | {
             "data": digest(self._dataset.fingerprint),
@@ -147,14 +169,20 @@ class Evaluation:
         run: dict[str, Json] = {"id": uuid4().hex}
         if path.exists():
             run = read_record(path)
-            for name, value in bound.items():
-                if run["settings"].get(name) != value:
-                    raise InputError(
-                        f"{self._out} holds a run with {name} = {run['settings'].get(name)!r}, not {value!r}; "
-                        "use another --out"
-                    )
+            earlier, now = set(run["systems"]), set(settings.systems)
+            for name, users in USED_BY.items():
+                if not users & earlier:
+                    run["settings"].pop(name, None)  # free until a system uses it
+                elif not users & now:
+                    bound[name] = run["settings"].get(name)
+            _check_unchanged(f"{self._out} holds a run", bound | run["settings"], bound)
+        questions = Records(self._out / "questions.jsonl", "question")
+        for history, question in self._asked:
+            if (kept := questions.get(question.id)) is not None:
+                given = _question_record(history, question)
+                _check_unchanged(f"{self._out} holds the question {question.id!r}", kept, given)
         systems = list(dict.fromkeys([*run.get("systems", []), *settings.systems]))
-        run |= {
+        return run | {
             "settings": bound,
             "systems": systems,
             "runs": max(settings.runs, run.get("runs", 0)),
@@ -168,22 +196,19 @@ class Evaluation:
             "data_file": self._dataset.path.name,
             "prices": {model: list(each) for model, each in settings.prices.items()},
         }
-        write_text(path, orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+    def _write_run(self, run: Record) -> None:
+        write_text(self._out / "run.json", orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")
         prompts = orjson.dumps(self._dataset.prompts, option=orjson.OPT_INDENT_2).decode()
         write_text(self._out / "prompts.json", prompts + "\n")
         questions = Records(self._out / "questions.jsonl", "question")
         for history, question in self._asked:
             if questions.get(question.id) is None:
                 questions.add(_question_record(history, question))
-        return str(run["id"])
 
     # -- stage 1: memories and contexts
 
-    async def _ingest(self) -> dict[tuple[str, int], Memories]:
-        settings = self._settings
-        for number in range(1, settings.runs + 1) if settings.memory_per_run else [0]:
-            for name in sorted(settings.systems, key=_ingest_order):
-                self._stores[name, number] = self._memories(name, number)
+    async def _ingest(self) -> None:
         self._meter.spent = self._spent_before()
         total = sum(len(history.sessions) for history in self._histories) * len(self._stores)
         with self._progress.stage("Ingest", total, lambda: self._meter.spent) as stage:
@@ -193,7 +218,6 @@ class Evaluation:
                     break
                 if store.name == "om":
                     self._sizes[store.number] |= await self._diary_sizes(store)
-        return self._stores
 
     def _memories(self, name: str, number: int) -> Memories:
         """Return the memories of a system. Equal options and data lead to the same folder."""
@@ -201,11 +225,7 @@ class Evaluation:
         options = options_of(name, self._settings, dataset)
         kind = file_name(str(options["system"]).replace(":", "-"))
         hashed = digest(orjson.dumps(options, option=orjson.OPT_SORT_KEYS).decode())[:8]
-        folder = (
-            self._settings.memories_folder
-            / f"{dataset.name}-{dataset.fingerprint[:8]}"
-            / f"{kind}-{hashed}{f'-run{number}' if number else ''}"
-        )
+        folder = self._dataset_folder / f"{kind}-{hashed}{f'-run{number}' if number else ''}"
         if folder not in self._sessions:  # om and om-recall share them
             self._sessions[folder] = Records(folder / "sessions.jsonl", "history", "session")
         system = system_of(
@@ -237,26 +257,27 @@ class Evaluation:
 
     def _spent_before(self) -> float:
         """Return the US dollars that earlier processes of this run have spent."""
-        own = [*self._answers, *self._judgements, *self._interrupted]
-        contexts = [store.contexts for store in self._stores.values()]
-        made = [record for records in (*self._sessions.values(), *contexts) for record in records]
-        own += [record for record in made if record["run"] == self._run_id]
+        own = [*self._answers.written, *self._judgements.written, *self._interrupted]
+        folder = self._dataset_folder  # of all systems, also those that this call leaves out
+        for path in (*folder.glob("*/sessions.jsonl"), *folder.glob("*/contexts-*.jsonl")):
+            own += [record for record in Records(path).written if record["run"] == self._run_id]
         return sum(record.get("cost") or 0.0 for record in own)
 
     def _write_ingest(self) -> None:
         """Copy the records of the ingestion from the memories' folders into the run's."""
         copied = Records(self._out / "ingest.jsonl", "system", "run", "history", "session")
+        before = {orjson.dumps(record) for record in copied.written}
         for store in self._stores.values():
             for record in store.records_of(history.id for history in self._histories):
                 own = record["run"] == self._run_id
                 record = record | {"system": store.name, "run": store.number, "paid_by_this_run": own}
-                if copied.get(store.name, store.number, record["history"], record["session"]) != record:
+                if orjson.dumps(record) not in before:
                     copied.add(record)
 
     # -- stages 2 and 3: answers and judgements
 
-    async def _answer_and_judge(self, stores: dict[tuple[str, int], Memories]) -> None:
-        settings = self._settings
+    async def _answer_and_judge(self) -> None:
+        settings, stores = self._settings, self._stores
         work = [
             (store, run, history, question)
             for run in range(1, settings.runs + 1)
@@ -286,10 +307,14 @@ class Evaluation:
         if self._worker.is_done(self._answers.get(store.name, run, question.id)):
             return
         record: Record = {"system": store.name, "run": run, "question": question.id}
-        kept = store.contexts.get(question.id)
+        kept = store.context(history, question)
         failed = store.failure(history.id)
         if kept is None or "error" in kept:
-            why = failed or (kept or {}).get("error") or "there is no context"
+            why = (
+                failed
+                or (kept or {}).get("error")
+                or "the memory knows what came after the question; use another --memories"
+            )
             self._answers.add(record | {"error": f"ingest: {why}"})
             return
         text = store.text(kept)
@@ -331,7 +356,7 @@ class Evaluation:
             return
         model = self._models.get("judge")
         replies: list[Json] = []
-        response = answer.get("hypothesis") or (self._out / answer["context"]).read_text(encoding="utf-8")
+        response = answer.get("hypothesis") or read_text(self._out / answer["context"])
 
         async def ask(prompt: str) -> str:
             if not isinstance(model, MeteredModel):
@@ -365,6 +390,15 @@ class Evaluation:
             os.link(source, target)
         except OSError:
             shutil.copyfile(source, target)
+
+
+def _check_unchanged(what: str, kept: Record, given: Record) -> None:
+    """Raise InputError if a field has another value than before."""
+    for name, value in orjson.loads(orjson.dumps(given)).items():
+        if kept.get(name) != value:
+            told = f"other {name}" if name in ("data", "prompts") else f"{name} = {kept.get(name)!r:.200}"
+            other = "" if name in ("data", "prompts") else f", not {value!r:.200}"
+            raise InputError(f"{what} with {told}{other}; use another --out")
 
 
 def _check_unique(kind: str, ids: Sequence[str]) -> None:

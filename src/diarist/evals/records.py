@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,26 +19,30 @@ Record = dict[str, Json]
 class Records:
     """A file of records, by their key fields. A record written later replaces one with the same key.
 
-    Opening it drops a last line that a killed process left unfinished.
+    A last line that a killed process left unfinished is ignored, and dropped when a record is added.
 
     Args:
         path: Created with the first record.
         keys: Names of the key fields.
+
+    Attributes:
+        written: All records, also those that were replaced, whose work was paid as well.
 
     Raises:
         InputError: A line before the last is not a record.
     """
 
     def __init__(self, path: Path, *keys: str) -> None:
-        self.path, self._keys = path, keys
+        self.path, self._keys, self._broken_end = path, keys, 0
+        self.written: list[Record] = []
         self._found: dict[tuple[Json, ...], Record] = {}
         if not path.exists():
             return
-        whole = _without_broken_end(path)
-        for number, line in enumerate(whole.splitlines(), 1):
+        data = path.read_bytes()
+        self._broken_end = len(data) - (whole := data.rfind(b"\n") + 1)
+        for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
-                record = orjson.loads(line)
-                self._found[tuple(record[key] for key in keys)] = record
+                self._keep(orjson.loads(line))
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
                 raise InputError(f"{path}, line {number}: not a record of this version: {error}") from error
 
@@ -57,16 +60,15 @@ class Records:
         """Write a record in one piece."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
+            if self._broken_end:
+                file.truncate(file.tell() - self._broken_end)
+                self._broken_end = 0
             file.write(orjson.dumps(record) + b"\n")
+        self._keep(record)
+
+    def _keep(self, record: Record) -> None:
         self._found[tuple(record[key] for key in self._keys)] = record
-
-
-def _without_broken_end(path: Path) -> bytes:
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        os.truncate(path, len(whole))
-    return whole
+        self.written.append(record)
 
 
 def read_record(path: Path) -> Record:
@@ -95,5 +97,10 @@ def write_text(path: Path, text: str) -> None:
     """Write a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", errors="replace")
+    part.write_bytes(text.encode("utf-8", "replace"))  # as it is: text files translate line ends
     part.replace(path)
+
+
+def read_text(path: Path) -> str:
+    """Return the text that ``write_text`` has written, with its own line ends."""
+    return path.read_bytes().decode("utf-8")

@@ -86,7 +86,11 @@ def _run_section(results: Results) -> Section:
         ("Questions", f"{len(results.questions):,}"),
         ("Metric", run["metric"]),
         ("Judge's prompts", "as published" if run["exact_prompts"] else "our own wording (see prompts.json)"),
-        *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
+        *(
+            (name.capitalize(), str(settings[name] or "none") + (f" at {url}" if url else ""))
+            for name in ("observer", "reader", "judge")
+            for url in [settings.get(f"{name}_url")]
+        ),
         *((name, f"{settings[name]:,}") for name in ("message_tokens", "observation_tokens")),
         *([("observer_tokens", f"{limit:,}")] if (limit := settings.get("observer_tokens")) else []),
         ("Memories", "made again for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),

@@ -197,9 +197,9 @@ class Results:
         return found
 
     def costs(self, system: str) -> list[Cost]:
-        """Return the costs of the stages."""
+        """Return the costs of the stages, also of attempts that were repeated."""
         stages = (("ingest", self._ingest), ("answer", self._answers), ("judge", self._judgements))
-        return [cost_of(name, [one for one in records if one["system"] == system]) for name, records in stages]
+        return [cost_of(name, [one for one in records.written if one["system"] == system]) for name, records in stages]
 
     def context_tokens(self, system: str) -> tuple[float, float] | None:
         """Return the mean and the median size of the contexts in tokens, or None if there are none."""

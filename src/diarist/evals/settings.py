@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from diarist.exceptions import InputError
 from diarist.messages import Json
+from diarist.models.providers import PROVIDERS, server_url
 
 BUILT_IN = ("om", "om-recall", "summary", "semantic", "last", "full")
 """Names of the systems that diarist compares, in the order in which they are ingested."""
 
 DEFAULT_SUMMARY_TOKENS = 4_000
+
+_DIARIES = frozenset({"om", "om-recall", "summary"})
+USED_BY: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("observer", "observer_url", "message_tokens", "observation_tokens", "observer_tokens"), _DIARIES),
+    "summary_tokens": frozenset({"summary"}),
+    "last_messages": frozenset({"last"}),
+    **dict.fromkeys(("top_k", "embedder", "embedder_url"), frozenset({"semantic"})),
+    "context_tokens": frozenset({"full", "last"}),
+}
+"""Settings that only some systems use. The first of these systems in a run binds it to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +78,16 @@ class Settings:
     retry_failed: bool = False
 
     def __post_init__(self) -> None:
+        for option, folder in (("--out", self.out), ("--memories", self.memories_folder)):
+            if folder.exists() and not folder.is_dir():
+                raise InputError(f"{folder} is a file; {option} names a folder")
         for name in self.systems:
             if name not in BUILT_IN and ":" not in name:
                 raise InputError(
                     f"unknown system {name!r}; known: {', '.join(BUILT_IN)}, or MODULE:OBJECT for your own"
                 )
+        if self.budget is not None and isnan(self.budget):
+            raise InputError("--budget is an amount of US dollars, not nan")
         if self.reading not in ("con", "direct"):
             raise InputError(f"--reading is con or direct, not {self.reading!r}")
         if "semantic" in self.systems and self.embedder is None:
@@ -81,20 +99,38 @@ class Settings:
     def memories_folder(self) -> Path:
         return self.memories or self.out.parent / "memories"
 
+    def server(self, role: str) -> str | None:
+        """Return the address of a role's server, without user name, password and query; None for the provider's own.
+
+        ``role``: also ``embedder``.
+        """
+        name: str | None = getattr(self, role)
+        provider, slash, _ = (name or "").partition("/")
+        url = self.urls.get(role) or (server_url(provider) if provider in PROVIDERS else None)
+        if not slash or url is None:
+            return None
+        parts = urlsplit(url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
     def bound(self) -> dict[str, Json]:
         """Return the settings that must not change between the processes of one run."""
+        same_size = "as om's diary" if "om" in self.systems else DEFAULT_SUMMARY_TOKENS
         return {
             "dataset": self.dataset,
             "observer": self.observer,
+            "observer_url": self.server("observer"),
             "reader": self.reader,
+            "reader_url": self.server("reader"),
             "judge": self.judge,
+            "judge_url": self.server("judge"),
             "reading": self.reading,
             "message_tokens": self.message_tokens,
             "observation_tokens": self.observation_tokens,
-            "summary_tokens": self.summary_tokens,
+            "summary_tokens": self.summary_tokens or same_size,
             "last_messages": self.last_messages,
             "top_k": self.top_k,
             "embedder": self.embedder,
+            "embedder_url": self.server("embedder"),
             "context_tokens": self.context_tokens,
             "observer_tokens": self.observer_tokens,
             "reader_tokens": self.reader_tokens,

@@ -24,6 +24,7 @@ def options_of(name: str, settings: Settings, dataset: Dataset) -> dict[str, Jso
     diary: dict[str, Json] = {
         "system": "om",
         "observer": settings.observer,
+        "server": settings.server("observer"),
         "message_tokens": settings.message_tokens,
         "observation_tokens": settings.observation_tokens,
         "each_session": dataset.each_session,
@@ -40,7 +41,12 @@ def options_of(name: str, settings: Settings, dataset: Dataset) -> dict[str, Jso
                 size = diary if "om" in settings.systems else DEFAULT_SUMMARY_TOKENS
             return {**diary, "system": "summary", "size": size}
         case "semantic":
-            return {"system": "semantic", "embedder": settings.embedder, "top_k": settings.top_k}
+            return {
+                "system": "semantic",
+                "embedder": settings.embedder,
+                "server": settings.server("embedder"),
+                "top_k": settings.top_k,
+            }
         case "last":
             return {
                 "system": "last",
