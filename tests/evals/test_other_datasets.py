@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from diarist.cli.app import app
-from tests.evals import samples
+from diarist.testing import ScriptedModel
+from tests.evals import samples, scripted
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Recorded
 
@@ -54,13 +56,31 @@ def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path
 
 def test_without_a_judge_a_failed_item_is_no_verdict(tmp_path: Path) -> None:
     data = samples.written(tmp_path / "locomo10.json", samples.locomo())
-    evaluate("locomo", data, tmp_path / "a", judge=False)
-    failed = lines(tmp_path / "a", "judgements.jsonl")[-1] | {"score": 0.0, "correct": False, "error": "no answer"}
-    with (tmp_path / "a" / "judgements.jsonl").open("a") as file:
-        file.write(json.dumps(failed) + "\n")
-    shown = CliRunner().invoke(app, ["eval", "report", str(tmp_path / "a")]).stdout
+    shown = evaluate("locomo", data, tmp_path / "a", "--reader", "tests.evals.scripted:broken", judge=False)
     assert "F1 of stemmed words" in shown
     assert "judged correct" not in shown
+
+
+def test_a_run_that_has_just_begun_is_reported_beside_a_whole_one(tmp_path: Path) -> None:
+    data, out = samples.written(tmp_path / "locomo10.json", samples.locomo()), tmp_path / "a"
+    evaluate("locomo", data, out, "--runs", "2")
+    judged = lines(out, "judgements.jsonl")
+    left = [line for line in judged if line["run"] == 1 or line["question"] == "conv-1-5"]  # an adversarial question
+    (out / "judgements.jsonl").write_text("".join(json.dumps(line) + "\n" for line in left))
+    assert CliRunner().invoke(app, ["eval", "report", str(out)]).exit_code == 0
+    report = (out / "report.md").read_text()
+    assert "| Judged correct without adversarial questions | 100.00 |" in report
+    assert "om, run 2: 4 questions are not judged yet" in report
+
+
+def test_a_run_whose_judgements_all_failed_counts_as_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = samples.written(tmp_path / "locomo10.json", samples.locomo()), tmp_path / "a"
+    words = ("--judge", "tests.evals.scripted:judge")
+    monkeypatch.setattr(scripted, "judge", ScriptedModel(lambda _: '{"verdict": "correct"}', name="judge"))
+    evaluate("locomo", data, out, *words, judge=False)
+    monkeypatch.setattr(scripted, "judge", ScriptedModel(lambda _: "I cannot tell.", name="judge"))
+    evaluate("locomo", data, out, *words, "--runs", "2", judge=False)
+    assert "| Judged correct without adversarial questions | 50.00 |" in (out / "report.md").read_text()
 
 
 def test_questions_can_be_limited(tmp_path: Path) -> None:

@@ -326,10 +326,11 @@ class Evaluation:
         if answer is None or self._worker.is_done(self._judgements.get(store.name, run, question.id)):
             return
         record: Record = {"system": store.name, "run": run, "question": question.id}
-        if "error" in answer:
-            self._judgements.add(record | {"score": 0.0, "correct": False, "error": f"no answer: {answer['error']}"})
-            return
         model = self._models.get("judge")
+        failed: Record = {"score": 0.0, "correct": None if model is None else False}
+        if "error" in answer:
+            self._judgements.add(record | failed | {"error": f"no answer: {answer['error']}"})
+            return
         replies: list[Json] = []
         response = answer.get("hypothesis") or (self._out / answer["context"]).read_text(encoding="utf-8")
 
@@ -353,7 +354,7 @@ class Evaluation:
             }
 
         named = {"model": model.id} if isinstance(model, MeteredModel) else {}
-        await self._worker.do(self._judgements, record | named, grade, failed={"score": 0.0, "correct": False})
+        await self._worker.do(self._judgements, record | named, grade, failed)
 
     def _publish(self, store: Memories, kept: Record) -> None:
         """Put the context's file into the run's folder, as a link to the same file where that is possible."""

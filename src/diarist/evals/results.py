@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from diarist.evals.datasets import DATASETS
-from diarist.evals.datasets.base import Figure, Judged
+from diarist.evals.datasets.base import Figure, Judged, judged_mean
 from diarist.evals.records import Record, Records, read_record
 from diarist.evals.statistics import (
     Difference,
@@ -186,15 +186,14 @@ class Results:
 
     def summary(self, system: str) -> list[Figure]:
         """Return the numbers that the paper reports beyond these averages: the mean over the runs."""
-        by_run = [
-            self._dataset.summary([item for part in self.parts for item in self.items(system, run, part)])
-            for run in self.runs(system)
-        ]
-        found: list[Figure] = []
-        for figures in zip(*by_run, strict=True):
-            values = [figure.value for figure in figures if figure.value is not None]
-            found.append(Figure(figures[0].name, fmean(values) if values else None, figures[0].share))
-        return found
+        found: dict[str, list[Figure]] = {}  # a run may lack some of them, such as one that has just begun
+        for run in self.runs(system):
+            for figure in self._dataset.summary(
+                [item for part in self.parts for item in self.items(system, run, part)]
+            ):
+                found.setdefault(figure.name, []).append(figure)
+        means = {name: judged_mean([each.value for each in of if each.value is not None]) for name, of in found.items()}
+        return [Figure(name, mean, found[name][0].share) for name, mean in means.items()]
 
     def costs(self, system: str) -> list[Cost]:
         """Return the costs of the stages."""

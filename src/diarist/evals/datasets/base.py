@@ -62,8 +62,8 @@ class Judged:
 
     @property
     def correct(self) -> bool | None:
-        """Return the verdict; None if the item failed, or its metric says neither yes nor no."""
-        return None if self.error else self.judgement["correct"]
+        """Return the verdict; None if there is no judge, or its metric says neither yes nor no."""
+        return self.judgement["correct"]
 
     @property
     def label(self) -> str:
