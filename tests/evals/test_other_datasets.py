@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from diarist.cli.app import app
+from diarist.models.base import ModelRequest
 from diarist.testing import ScriptedModel
 from tests.evals import samples, scripted
 from tests.loopback.openai_server import OpenAIServer
@@ -190,3 +191,20 @@ def test_own_prompts_replace_those_of_the_data_set(tmp_path: Path) -> None:
         words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "b"), "--prompts", str(wrong)]
         result = CliRunner().invoke(app, words)
         assert error in " ".join(result.stderr.split())
+
+
+def test_the_replies_beside_a_failed_one_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(request: ModelRequest) -> str:
+        return "garbage" if "login" in request.text else "YES" if "YES or NO" in request.text else '{"score": 1}'
+
+    monkeypatch.setattr(scripted, "judge", ScriptedModel(judge, name="judge"))
+    out = tmp_path / "a"
+    evaluate("beam", samples.beam(tmp_path), out, "--judge", "tests.evals.scripted:judge", judge=False)
+    judged = next(line for line in lines(out, "judgements.jsonl") if "event_ordering" in line["question"])
+    assert judged["score"] == pytest.approx(2 / 3)
+    assert [(reply["about"], reply["reply"]) for reply in judged["replies"]][:3] == [
+        ("tracker", '{"score": 1}'),
+        ("login", "garbage"),
+        ("deployment", '{"score": 1}'),
+    ]
+    assert judged["error"].startswith("1 of 4 judgements failed: ModelResponseError: the judge's reply is no JSON")

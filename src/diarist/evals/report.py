@@ -73,7 +73,7 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
     ]
     yield Section(
         "Failed items",
-        "A failed item counts as wrong. `--retry-failed` tries them again." if failures else "None.",
+        "A failed item counts as wrong; if only some judgements of it failed, those do. `--retry-failed` tries again." if failures else "None.",
         head=("System", "Run", "Question", "Error"),
         rows=failures,
     )

@@ -82,7 +82,8 @@ class BEAM(Dataset):
         ask = required(ask)
         rubric = [str(item) for item in question.data["rubric"]]
         points = [
-            _points(await ask(self.fill("judge", question=question.text, item=item, response=response)))
+            await ask(self.fill("judge", question=question.text, item=item, response=response), _points, about=item)
+            or 0.0
             for item in rubric
         ]
         details: dict[str, Json] = {"points": cast(Json, points)}
@@ -97,8 +98,8 @@ class BEAM(Dataset):
         for line in response.split("\n"):
             found = None
             for index in free if line.strip() else ():
-                reply = await ask(self.fill("judge-same", first=rubric[index], second=line))
-                if "yes" in reply.lower():
+                prompt = self.fill("judge-same", first=rubric[index], second=line)
+                if await ask(prompt, _says_yes, about=f"Is this line about “{rubric[index]}”? {line}"):
                     found = index
                     break
             if found is None:
@@ -146,6 +147,10 @@ def _points(reply: str) -> float:
     if found not in (0.0, 0.5, 1.0):
         raise ModelResponseError(f"the judge's score is not 0, 0.5 or 1: {reply:.100}")
     return found
+
+
+def _says_yes(reply: str) -> bool:
+    return "yes" in reply.lower()
 
 
 def _history(id: str, chat: Json, asked: Json, where: str) -> History:

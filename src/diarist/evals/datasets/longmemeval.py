@@ -88,9 +88,7 @@ class LongMemEval(Dataset):
     async def grade(self, question: Question, response: str, ask: Ask | None) -> Grade:
         prompt = "judge-abstention" if question.data["abstention"] else _JUDGE_PROMPTS[question.type]
         text = self.fill(prompt, question=question.text, answer=question.answer, response=response)
-        reply = (await required(ask)(text)).strip()
-        if not reply:
-            raise ModelResponseError("the judge's reply is empty; a model that thinks first needs more --judge-tokens")
+        reply = await required(ask)(text, _stripped) or ""
         correct = "yes" in reply.lower()
         return Grade(score=float(correct), correct=correct, label=reply)
 
@@ -98,6 +96,12 @@ class LongMemEval(Dataset):
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
         abstaining = [one.score for one in judged if one.question["data"]["abstention"]]
         return [Figure("Accuracy on abstention questions", judged_mean(abstaining))]
+
+
+def _stripped(reply: str) -> str:
+    if not reply.strip():
+        raise ModelResponseError("the judge's reply is empty; a model that thinks first needs more --judge-tokens")
+    return reply.strip()
 
 
 def _history(item: dict[str, Json], where: str) -> History:
