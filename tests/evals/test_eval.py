@@ -328,7 +328,9 @@ class TestReport:
         run(command(samples.written(tmp_path / "other.json", [item]), tmp_path / "b"))
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
         report = (tmp_path / "a" / "report.md").read_text()
-        assert f"## Beside {tmp_path / 'b'}\n\nThe two runs have no judged question in common." in report
+        section = report.partition(f"## Beside {tmp_path / 'b'}\n")[2]
+        assert section.startswith("\n**The two runs differ in** data.")
+        assert "The two runs have no judged question in common." in section
 
     def test_the_page_stands_alone_and_shows_every_answer(self, data: Path, tmp_path: Path) -> None:
         items = samples.longmemeval()
@@ -348,7 +350,7 @@ class TestReport:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))
         text = (out / "report.md").read_text()
-        assert "| om, run 1 | last, run 1 | 4 | +75.0 | +25.0 to +100.0 | 3 / 0 | 0.2500 |" in text
+        assert "| om, run 1 | last, run 1 | 4 | +75.0 | -11.1 to +100.0 | Bonett-Price | 3 / 0 | 0.2500 |" in text
 
     def test_it_compares_folders(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "a"))
@@ -356,6 +358,20 @@ class TestReport:
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
         row = f"| {tmp_path / 'a'}: om, run 1 | {tmp_path / 'b'}: last, run 1 | 4 | +75.0 |"
         assert row in (tmp_path / "a" / "report.md").read_text()
+
+    def test_a_tiny_p_value_is_not_zero(self, tmp_path: Path) -> None:
+        first = samples.longmemeval()[0]
+        data = samples.written(tmp_path / "data.json", [first | {"question_id": f"q{number}"} for number in range(15)])
+        run(command(data, tmp_path / "a", "--system", "full", "--system", "last", "--last-messages", "2"))
+        assert "| 15 / 0 | < 0.0001 |" in (tmp_path / "a" / "report.md").read_text()
+
+    def test_it_says_in_what_two_runs_differ(self, data: Path, tmp_path: Path) -> None:
+        run(command(data, tmp_path / "a"))
+        run(command(data, tmp_path / "b", "--reading", "direct", judge="broken"))
+        run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
+        judges = "judge (tests.evals.scripted:judge and tests.evals.scripted:broken)"
+        says = f"**The two runs differ in** {judges}, reading (con and direct). A difference may come from that."
+        assert says in (tmp_path / "a" / "report.md").read_text()
 
     @pytest.mark.parametrize("left", ['{"settings": {"data', "", "[]"])
     def test_a_damaged_run_is_refused(self, data: Path, tmp_path: Path, left: str) -> None:

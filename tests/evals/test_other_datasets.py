@@ -43,6 +43,8 @@ def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
     report = (tmp_path / "b" / "report.md").read_text()
     assert "| F1 without adversarial questions | 25.00 | 25.00 |" in report
     assert "| Judged correct without adversarial questions | 100.00 | 100.00 |" in report
+    assert "## Paired comparisons: F1 of stemmed words\n" in report
+    assert "## Paired comparisons: judged correct\n" in report
 
 
 def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path: Path) -> None:

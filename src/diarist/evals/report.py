@@ -13,6 +13,7 @@ from diarist.evals.datasets.base import Figure, Judged
 from diarist.evals.plots import average_plot, cost_plot
 from diarist.evals.records import file_name, write_text
 from diarist.evals.results import Cost, Metric, Results
+from diarist.evals.statistics import BOOTSTRAP_DRAWS, FEWEST_FOR_BOOTSTRAP
 
 _CONTEXT_SHOWN = 2_000
 """Characters of a context on the page; the whole context is a file beside it."""
@@ -63,8 +64,10 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
     yield from _comparison_sections(results, "Paired comparisons", None)
     for other in others:
         title = f"Beside {other.folder}"
-        sections = [*_comparison_sections(results, title, other)]
-        yield from sections or [Section(title, "The two runs have no judged question in common.")]
+        differing = ", ".join(results.differing(other))
+        notes = [f"**The two runs differ in** {differing}. A difference may come from that."] if differing else []
+        sections = [*_comparison_sections(results, title, other, *notes)]
+        yield from sections or [Section(title, *notes, "The two runs have no judged question in common.")]
     yield _cost_section(results)
     failures = [
         (system, str(run), str(item.question["question"]), item.error)
@@ -73,7 +76,9 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
     ]
     yield Section(
         "Failed items",
-        "A failed item counts as wrong; if only some judgements of it failed, those do. `--retry-failed` tries again." if failures else "None.",
+        "A failed item counts as wrong; if only some judgements of it failed, those do. `--retry-failed` tries again."
+        if failures
+        else "None.",
         head=("System", "Run", "Question", "Error"),
         rows=failures,
     )
@@ -120,8 +125,9 @@ def _average_section(results: Results, metric: Metric, part: str) -> Section:
     return Section(
         f"{_of(part)}{metric.name}",
         "**micro**: the mean over all questions. **macro**: the mean of the types' means, so that each type counts the "
-        "same. In percent, with 95 % confidence intervals: Wilson's for shares and for equal scores, else a percentile "
-        "bootstrap over the questions (up to 2,000 draws); for macro, those of the types joined (MOVER). Of several "
+        "same. In percent, with 95 % confidence intervals: Wilson's for shares, for equal scores, and for fewer than "
+        f"{FEWEST_FOR_BOOTSTRAP} questions, where a bootstrap would be too narrow; else a percentile bootstrap over "
+        f"the questions (up to {BOOTSTRAP_DRAWS:,} draws); for macro, those of the types joined (MOVER). Of several "
         "runs, each question counts with its mean, so the intervals are about questions, not about runs.",
         head=("System", "Type", "Questions", "Mean", "95 % interval", "Runs", "Interval by"),
         rows=rows,
@@ -146,7 +152,7 @@ def _figure_text(figure: Figure) -> str:
     return _percent(figure.value) if figure.share else f"{figure.value:,.4g}"
 
 
-def _comparison_sections(results: Results, title: str, beside: Results | None) -> Iterable[Section]:
+def _comparison_sections(results: Results, title: str, beside: Results | None, *notes: str) -> Iterable[Section]:
     for part in results.parts:
         metrics = results.metrics(part)
         if beside is not None:
@@ -154,36 +160,38 @@ def _comparison_sections(results: Results, title: str, beside: Results | None) -
             metrics = [metric for metric in metrics if metric.name in names]
         if not metrics:
             continue
-        metric = metrics[-1]
-        rows = [
-            (
-                one.first,
-                one.second,
-                f"{one.questions:,}",
-                f"{100 * one.difference.mean:+.1f}",
-                f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
-                f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
-                f"{one.test.p:.4f}" if one.test else "",
-            )
-            for one in results.comparisons(metric, part, beside)
-        ]
-        if rows:
-            yield Section(
-                f"{_of(part)}{title}",
-                f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap "
-                "interval (95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
-                f"{len(rows)} comparisons, not corrected.",
-                head=(
-                    "First",
-                    "Second",
-                    "Questions",
-                    "Difference",
-                    "95 % interval",
-                    "Right only in first / second",
-                    "p",
-                ),
-                rows=rows,
-            )
+        for metric in metrics:
+            rows = [
+                (
+                    one.first,
+                    one.second,
+                    f"{one.questions:,}",
+                    f"{100 * one.difference.mean:+.1f}",
+                    f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
+                    one.difference.method,
+                    *((f"{one.test.first_only} / {one.test.second_only}", _p_value(one.test.p)) if one.test else ()),
+                )
+                for one in results.comparisons(metric, part, beside)
+            ]
+            head = ("First", "Second", "Questions", "Difference", "95 % interval", "Interval by")
+            if metric.binary:
+                head += ("Right only in first / second", "p")
+            if rows:
+                yield Section(
+                    f"{_of(part)}{title}" + (f": {metric.name}" if len(metrics) > 1 else ""),
+                    *notes,
+                    f"By {metric.name}, on the same questions. The difference is in points, with a 95 % interval for "
+                    "pairs: that of Bonett and Price (2012), which is on the safe side for scores other than right "
+                    f"and wrong; for these, from {FEWEST_FOR_BOOTSTRAP} questions on, a percentile bootstrap. "
+                    + ("p is McNemar's exact test, two-sided. " if metric.binary else "")
+                    + f"{len(rows):,} {'comparison' if len(rows) == 1 else 'comparisons, not corrected'}.",
+                    head=head,
+                    rows=rows,
+                )
+
+
+def _p_value(p: float) -> str:
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
 def _cost_section(results: Results) -> Section:

@@ -9,6 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
+import orjson
+
 from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Figure, Judged, judged_mean
 from diarist.evals.records import Record, Records, read_record
@@ -17,6 +19,7 @@ from diarist.evals.statistics import (
     Interval,
     McNemar,
     bootstrap,
+    can_bootstrap,
     difference,
     joined,
     macro,
@@ -25,6 +28,7 @@ from diarist.evals.statistics import (
     wilson,
 )
 from diarist.exceptions import InputError
+from diarist.messages import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,17 @@ class Results:
                 )
         return found
 
+    def differing(self, other: Results) -> list[str]:
+        """Return the settings in which another run differs from this one, such as its reader, in words."""
+        mine, others = (
+            one.run["settings"] | {name: one.run.get(name) for name in ("diarist", "urls")} for one in (self, other)
+        )
+        return [
+            name if name in ("data", "prompts") else f"{name} ({_words(mine.get(name))} and {_words(others.get(name))})"
+            for name in dict.fromkeys([*mine, *others])
+            if mine.get(name) != others.get(name)
+        ]
+
     def _scores(self, metric: Metric, part: str) -> list[tuple[str, int, dict[str, float]]]:
         """Return system, run, and the value of each question."""
         return [
@@ -244,9 +259,15 @@ class Results:
 
 def _average(name: str, values: Sequence[float], metric: Metric, runs: Sequence[float]) -> Average:
     mean, total = fmean(values), len(values)
-    if metric.binary or len(set(values)) == 1:  # for other values from 0 to 1, Wilson's interval is on the safe side
+    if metric.binary or not can_bootstrap(
+        values
+    ):  # for other values from 0 to 1, Wilson's interval is on the safe side
         return Average(name, total, mean, wilson(mean * total, total), "Wilson", tuple(runs))
     return Average(name, total, mean, bootstrap(values), "bootstrap", tuple(runs))
+
+
+def _words(value: Json) -> str:
+    return str(value) if isinstance(value, str | int | float) else orjson.dumps(value).decode()
 
 
 def cost_of(stage: str, records: Sequence[Record]) -> Cost:
