@@ -346,6 +346,33 @@ class TestReport:
         for text in ("You have 3 cats.", "I do not know.", "contexts/om/q2.txt"):
             assert text in page
 
+    def test_tables_lead_to_their_answers(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2", judge="broken"))
+        page = (out / "report.html").read_text()
+        assert '<a href="#system=last&amp;type=multi-session">multi-session</a>' in page
+        assert '<a href="#system=last">micro</a>' in page
+        assert page.count('data-system="last" data-run="1" data-part="" data-type="multi-session"') == 1
+        failed = re.findall(r'<a href="#(answer-\d+)">q2</a>', page)
+        assert len(failed) == 2
+        assert all(f'<details id="{id}" class="failed"' in page for id in failed)
+
+    def test_many_answers_have_pages_of_their_own(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("diarist.evals.answer_pages.MOST_ON_ONE_PAGE", 7)
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))
+        page = (out / "report.html").read_text()
+        assert "<details" not in page
+        links = re.findall(r'href="(answers/[^"]*)"', page)
+        assert {"answers/om-run1.html", "answers/om-run1.html#type=multi-session"} <= set(links)
+        for link in links:
+            assert (out / link.partition("#")[0]).read_text().count("<details") == 4
+        target = re.search(r'href="([^"]*)">contexts/om', (out / "answers" / "om-run1.html").read_text())
+        assert target is not None
+        assert (out / "answers" / target[1]).is_file()
+
     def test_systems_are_tested_in_pairs(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))

@@ -158,6 +158,9 @@ def test_halumem_scores_its_parts_apart(tmp_path: Path) -> None:
     assert "school" not in notes
     report = (out / "report.md").read_text()
     assert "| Update: correct | 100.00 | 100.00 |" in report
+    page = (out / "report.html").read_text()
+    assert "<dt>Original</dt><dd>Martin works at a bank.</dd>" in page
+    assert "<dt>Dialogue</dt><dd>[Sep 04, 2025, 18:41:23] user: I work at a bank, and I have a dog.\n" in page
     assert "are not judged yet" not in report
 
 
@@ -209,4 +212,7 @@ def test_the_replies_beside_a_failed_one_are_kept(tmp_path: Path, monkeypatch: p
         ("login", "garbage"),
         ("deployment", '{"score": 1}'),
     ]
+    page = (out / "report.html").read_text()
+    assert "<dt>Rubric</dt><dd>tracker\nlogin\ndeployment</dd>" in page
+    assert '<li><span class="about">login</span>\ngarbage\n<span class="error">ModelResponseError: the' in page
     assert judged["error"].startswith("1 of 4 judgements failed: ModelResponseError: the judge's reply is no JSON")
