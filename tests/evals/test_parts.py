@@ -131,6 +131,12 @@ class TestProgress:
         assert "$1.5000 spent" in shown.get()
         assert "Ingest: " not in shown.get()
 
+    def test_a_narrow_terminal_keeps_the_count(self) -> None:
+        console = Console(file=StringIO(), force_terminal=True, width=40)
+        with console.capture() as shown, Progress(console).stage("Answer and judge", 20_000, lambda: 1.5) as stage:
+            stage.advance()
+        assert "1/20,000 Answer and judge: " in shown.get()
+
 
 class TestMoney:
     def test_prices(self) -> None:
