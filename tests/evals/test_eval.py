@@ -221,6 +221,8 @@ class TestFailures:
         ) in result.stderr
         report = (out / "report.md").read_text()
         assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
+        hypotheses = [json.loads(line) for line in (out / "hypotheses" / "om-run1.jsonl").read_text().splitlines()]
+        assert hypotheses == [{"question_id": id, "hypothesis": ""} for id in ("q1", "q2", "q3", "q4_abs")]
 
     def test_failed_items_are_tried_again_if_asked(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -45,8 +45,8 @@ def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
         write_text(folder / path, text)
     hypotheses: dict[Path, str] = {}
     for system, run, item in results.every_item():
-        if item.question["asks"] == "answer" and "hypothesis" in item.answer:
-            line = {"question_id": item.question["question"], "hypothesis": item.answer["hypothesis"]}
+        if item.question["asks"] == "answer":  # also failed ones: evaluate_qa.py averages only the lines that it gets
+            line = {"question_id": item.question["question"], "hypothesis": item.answer.get("hypothesis", "")}
             path = folder / "hypotheses" / f"{file_name(system)}-run{run}.jsonl"
             hypotheses[path] = hypotheses.get(path, "") + orjson.dumps(line).decode() + "\n"
     for path, text in hypotheses.items():
