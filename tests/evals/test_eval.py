@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,8 @@ class TestResuming:
         run(command(data, out, "--items", "2"))
         run(command(data, out, "--system", "full", "--runs", "2"))
         assert {key[:2] for key in records(out, "judgements")} == {("om", 1), ("full", 1), ("full", 2)}
-        assert "om, run 1: 2 questions are not judged yet" in (out / "report.md").read_text()
+        unfinished = "om, run 1: 2 questions are not judged yet; om, run 2: nothing is judged yet."
+        assert f"**Not finished.** {unfinished}\n" in (out / "report.md").read_text()
 
     def test_memories_serve_other_readers(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "runs" / "a", observer="observer"))
@@ -219,10 +221,10 @@ class TestFailures:
             "Items that failed and count as wrong: 4; the report lists them.\n"
             "The first failed with: no answer: ModelResponseError: the server answers with nonsense\n"
         ) in result.stderr
-        report = (out / "report.md").read_text()
-        assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
         hypotheses = [json.loads(line) for line in (out / "hypotheses" / "om-run1.jsonl").read_text().splitlines()]
         assert hypotheses == [{"question_id": id, "hypothesis": ""} for id in ("q1", "q2", "q3", "q4_abs")]
+        report = (out / "report.md").read_text()
+        assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
 
     def test_failed_items_are_tried_again_if_asked(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -374,6 +376,17 @@ class TestReport:
         target = re.search(r'href="([^"]*)">contexts/om', (out / "answers" / "om-run1.html").read_text())
         assert target is not None
         assert (out / "answers" / target[1]).is_file()
+
+    def test_it_tells_what_the_run_was(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        more = ("--reading", "direct", "--items", "2", "--system", "last", "--last-messages", "7", "--runs", "2")
+        run(command(data, out, *more, "--context-tokens", "4000"))
+        rows = (out / "report.md").read_text()
+        for row in (
+            *("Histories | 2 of 4", "Questions | 2", "reading | direct", "last_messages | 7", "context_tokens | 4,000"),
+            *("reader_tokens | 500", "judge_tokens | 10", "Runs | 2", f"Begun | {datetime.now(UTC):%Y-}"),
+        ):
+            assert f"| {row}" in rows
 
     def test_systems_are_tested_in_pairs(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -168,6 +169,10 @@ class Evaluation:
             "judge_required": self._dataset.judge == "required",
             "exact_prompts": self._dataset.exact_prompts and not self._dataset.own_prompts,
             "data_file": self._dataset.path.name,
+            "histories": len(self._dataset.histories),
+            "reader_tokens": settings.reader_tokens or self._dataset.reader_tokens,
+            "judge_tokens": settings.judge_tokens or self._dataset.judge_tokens,
+            "began": run.get("began") or datetime.now(UTC).isoformat(timespec="minutes"),
             "prices": {model: list(each) for model, each in settings.prices.items()},
         }
         write_text(path, orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-
 _NARROW = 80
 """Columns of a terminal below which there is no bar, since it would push the count away."""
 

@@ -24,6 +24,9 @@ _AVERAGES_NOTE = (
     "runs, each question counts with its mean, so the intervals are about questions, not about runs."
 )
 
+_SHOWN_IN_WORDS = ("dataset", "data", "prompts", "observer", "reader", "judge", "memory_per_run")
+"""Settings that the table of the run shows in rows of their own."""
+
 Row = Sequence[str]
 
 
@@ -108,23 +111,25 @@ def _sections(results: Results, answers: AnswerPages, others: Sequence[Results])
 
 def _run_section(results: Results) -> Section:
     run, settings = results.run, results.run["settings"]
+    histories = len({question["history"] for question in results.questions.values()})
+    shown = {name: value for name, value in settings.items() if name not in _SHOWN_IN_WORDS and value is not None}
+    if settings["dataset"] != "longmemeval":
+        shown.pop("reading", None)  # the others know one way
+    shown |= {name: run[name] for name in ("reader_tokens", "judge_tokens") if name in run}
     rows = [
         ("Data set", f"{run['title']} ({run['paper']}); {run['data_file']}"),
+        ("Histories", f"{histories:,}" + (f" of {run['histories']:,}" if "histories" in run else "")),
         ("Questions", f"{len(results.questions):,}"),
         ("Metric", run["metric"]),
         ("Judge's prompts", "as published" if run["exact_prompts"] else "our own wording (see prompts.json)"),
         *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
-        *((name, f"{settings[name]:,}") for name in ("message_tokens", "observation_tokens")),
-        *([("observer_tokens", f"{limit:,}")] if (limit := settings.get("observer_tokens")) else []),
+        *((name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in shown.items()),
+        ("Runs", f"{run['runs']:,}"),
         ("Memories", "made again for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),
+        *([("Begun", str(run["began"]))] if "began" in run else []),
         ("diarist", run["diarist"]),
     ]
-    unfinished = [
-        f"{system}, run {number}: {missing:,} questions are not judged yet"
-        for system in results.systems
-        for number in results.runs(system)
-        if (missing := results.missing(system, number))
-    ]
+    unfinished = [f"**Not finished.** {'; '.join(results.unfinished)}."] if results.unfinished else []
     return Section("The run", *unfinished, head=("", ""), rows=rows)
 
 

@@ -146,6 +146,19 @@ class Results:
                     for item in self.items(system, run, part):
                         yield system, run, item
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Name the runs that are not complete, and what they lack."""
+        found: list[str] = []
+        for system in self.run["systems"]:
+            judged = self.runs(system)
+            for number in range(1, self.run["runs"] + 1):
+                if number not in judged:
+                    found.append(f"{system}, run {number}: nothing is judged yet")
+                elif missing := self.missing(system, number):
+                    found.append(f"{system}, run {number}: {missing:,} questions are not judged yet")
+        return found
+
     def missing(self, system: str, run: int) -> int:
         """Return the number of questions that are not judged yet; extraction of systems without notes is not asked."""
         judged = sum(len(self.items(system, run, part)) for part in self.parts)
@@ -239,9 +252,7 @@ class Results:
 
     def differing(self, other: Results) -> list[str]:
         """Return the settings in which another run differs from this one, such as its reader, in words."""
-        mine, others = (
-            one.run["settings"] | {name: one.run.get(name) for name in ("diarist", "urls")} for one in (self, other)
-        )
+        mine, others = (one.run["settings"] | {"diarist": one.run["diarist"]} for one in (self, other))
         return [
             name if name in ("data", "prompts") else f"{name} ({_words(mine.get(name))} and {_words(others.get(name))})"
             for name in dict.fromkeys([*mine, *others])
