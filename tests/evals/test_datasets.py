@@ -106,11 +106,24 @@ class TestLongMemEval:
         with pytest.raises(InputError, match=r"item 3: the field 'haystack_dates' is missing"):
             _ = DATASETS["longmemeval"](path).histories
 
+    @pytest.mark.parametrize(
+        ("old", "new", "says"),
+        [
+            ("2023/05/20 (Sat)", "2023/02/30 (Sat)", "session 1, haystack_dates: '2023/02/30 (Sat) 02:20' is not a d"),
+            ("2023/06/01 (Thu) 09:00", "soon", "question_date: 'soon' is not a date such as 2023/05/20 (Sat) 02:21"),
+            ('"content": "I see."', '"text": "I see."', "session 1, turn 2: the field 'content' is missing"),
+        ],
+    )
+    def test_a_broken_session_is_named(self, tmp_path: Path, old: str, new: str, says: str) -> None:
+        path = tmp_path / "data.json"
+        path.write_text(json.dumps(samples.longmemeval()).replace(old, new))
+        with pytest.raises(InputError, match=re.escape(f"{path}, item 1, {says}")):
+            _ = DATASETS["longmemeval"](path).histories
+
 
 @pytest.mark.parametrize(
     ("name", "data", "field", "day"),
     [
-        ("longmemeval", samples.longmemeval(), "2023/05/20", "2023/02/30"),
         ("halumem", samples.halumem(), "Sep 04, 2025", "Sep 31, 2025"),
         (
             "beam",
@@ -378,6 +391,12 @@ class TestBEAM:
         ]
         assert history.sessions[1].messages[0].created_at == datetime(2024, 4, 2, tzinfo=UTC)
         assert asked(beam, "knowledge_update").evidence == ("4",)
+
+    def test_a_folder_without_a_chat_is_named(self, beam: Dataset, tmp_path: Path) -> None:
+        (beam.path / "2" / "probing_questions").mkdir(parents=True)
+        for path, folder in ((beam.path, beam.path / "2"), (tmp_path, beam.path)):
+            with pytest.raises(InputError, match=re.escape(f"{folder} has no chat.json")):
+                _ = DATASETS["beam"](path).histories
 
     def test_published_rows_and_chats_of_plans(self, beam: Dataset, tmp_path: Path) -> None:
         chat = json.loads((tmp_path / "100K" / "1" / "chat.json").read_text())
