@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -381,3 +382,15 @@ def test_the_tables_of_vectors_are_looked_at_too(database: Path) -> None:
 async def _with_vectors(path: Path) -> None:
     async with SQLiteVectorStore(path) as store:
         await store.create_index("x", dimension=2)
+
+
+def test_a_pipe_can_be_imported(database: Path) -> None:
+    run("export", database, "out.jsonl")
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cp", "out.jsonl", "pipe"]):
+        assert "Imported" in run("import", "pipe", "other.db").stderr
+    assert threads(database.parent / "other.db") == threads(database)
+
+
+def test_an_empty_device_is_an_empty_file(folder: Path) -> None:
+    assert run("import", "/dev/null", "memory.db", status=2).stderr == "Error: /dev/null: the file is empty\n"

@@ -235,6 +235,17 @@ def test_a_refusal_names_the_option_that_skips_broken_lines(file: Path):
     assert tells(told.stdout)
 
 
+def test_a_line_that_is_not_utf_8_can_be_left_out(file: Path):
+    file.write_bytes(chat(*FACTS).encode() + '{"role": "user", "content": "café"}\n'.encode("latin-1"))
+    refused = observe(file)
+    assert "line 9: not UTF-8 (byte 0xe9 at offset" in refused.stderr
+    assert refused.stderr.endswith("; --skip-broken-lines leaves such lines out\n")
+    told = observe(file, "--skip-broken-lines")
+    assert told.exit_code == 0
+    assert "Note: lines that are not JSON, left out: 1 (first: line 9)" in told.stderr
+    assert tells(told.stdout)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,16 +21,22 @@ from diarist.evals.items import Question
 from diarist.exceptions import InputError, ModelResponseError
 from tests.evals import samples
 
+T = TypeVar("T")
+
 
 class Judge:
     """Replies in order; the last reply is repeated."""
 
     def __init__(self, *replies: str) -> None:
-        self.replies, self.prompts = list(replies), list[str]()
+        self.replies, self.prompts, self.errors = list(replies), list[str](), list[str]()
 
-    async def __call__(self, prompt: str) -> str:
+    async def __call__(self, prompt: str, read: Callable[[str], T], *, about: str = "") -> T | None:
         self.prompts.append(prompt)
-        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        try:
+            return read(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
+        except ModelResponseError as error:
+            self.errors.append(str(error))
+            return None
 
 
 async def judged(data: Dataset, number: int, reply: str, response: str = "an answer") -> tuple[float, str]:
@@ -87,8 +94,10 @@ class TestLongMemEval:
         assert (await judged(longmemeval, 0, reply))[0] == score
 
     async def test_an_empty_reply_is_no_judgement(self, longmemeval: Dataset) -> None:
-        with pytest.raises(ModelResponseError, match="--judge-tokens"):
-            await judged(longmemeval, 0, "")
+        judge = Judge("")
+        grade = await longmemeval.grade(longmemeval.histories[0].questions[0], "an answer", judge)
+        assert (grade.score, grade.correct) == (0, False)
+        assert "--judge-tokens" in judge.errors[0]
 
     def test_a_broken_item_is_named(self, tmp_path: Path) -> None:
         items = samples.longmemeval()
@@ -97,11 +106,24 @@ class TestLongMemEval:
         with pytest.raises(InputError, match=r"item 3: the field 'haystack_dates' is missing"):
             _ = DATASETS["longmemeval"](path).histories
 
+    @pytest.mark.parametrize(
+        ("old", "new", "says"),
+        [
+            ("2023/05/20 (Sat)", "2023/02/30 (Sat)", "session 1, haystack_dates: '2023/02/30 (Sat) 02:20' is not a d"),
+            ("2023/06/01 (Thu) 09:00", "soon", "question_date: 'soon' is not a date such as 2023/05/20 (Sat) 02:21"),
+            ('"content": "I see."', '"text": "I see."', "session 1, turn 2: the field 'content' is missing"),
+        ],
+    )
+    def test_a_broken_session_is_named(self, tmp_path: Path, old: str, new: str, says: str) -> None:
+        path = tmp_path / "data.json"
+        path.write_text(json.dumps(samples.longmemeval()).replace(old, new))
+        with pytest.raises(InputError, match=re.escape(f"{path}, item 1, {says}")):
+            _ = DATASETS["longmemeval"](path).histories
+
 
 @pytest.mark.parametrize(
     ("name", "data", "field", "day"),
     [
-        ("longmemeval", samples.longmemeval(), "2023/05/20", "2023/02/30"),
         ("halumem", samples.halumem(), "Sep 04, 2025", "Sep 31, 2025"),
         (
             "beam",
@@ -194,8 +216,10 @@ class TestLoCoMo:
         assert (alone.score, alone.correct) == (0, None)
         both = await locomo.grade(question, "two dogs", Judge('{"verdict": "correct"}'))
         assert (both.score, both.correct) == (0, True)
-        with pytest.raises(ModelResponseError, match="neither correct nor wrong"):
-            await locomo.grade(question, "two dogs", Judge('{"verdict": "maybe"}'))
+        unclear = Judge('{"verdict": "maybe"}')
+        failed = await locomo.grade(question, "2", unclear)
+        assert (failed.score, failed.correct) == (1, False)  # F1 needs no judge
+        assert "neither correct nor wrong" in unclear.errors[0]
 
     @pytest.mark.parametrize(
         ("reply", "correct"),
@@ -213,8 +237,9 @@ class TestLoCoMo:
 
     @pytest.mark.parametrize("reply", ["", "The correct answer is two dogs.", "It is correct. No, it is wrong."])
     async def test_prose_without_a_verdict_fails(self, locomo: Dataset, reply: str) -> None:
-        with pytest.raises(ModelResponseError, match="neither correct nor wrong"):
-            await locomo.grade(asked(locomo, "conv-1-4"), "two dogs", Judge(reply))
+        judge = Judge(reply)
+        assert (await locomo.grade(asked(locomo, "conv-1-4"), "two dogs", judge)).correct is False
+        assert "neither correct nor wrong" in judge.errors[0]
 
 
 @pytest.mark.parametrize(
@@ -332,6 +357,19 @@ class TestHaluMem:
         assert (await halumem.grade(asked(halumem, "memory-3"), "", judge)).score == 1
         assert judge.prompts == []
 
+    async def test_a_memory_whose_judgement_failed_is_counted(self, halumem: Dataset) -> None:
+        question = asked(halumem, "1-accuracy")
+        grade = await halumem.grade(question, "one\ntwo", Judge('{"score": 2, "covered": true}', "garbage"))
+        assert grade.score == 0.5
+        found = {figure.name: figure.value for figure in halumem.summary([item_of(question, asdict(grade))])}
+        assert found["Extraction: accuracy of all memories"] == 0.5
+        assert found["Extraction: target precision"] == 1
+        assert found["Extraction: memories judged"] == 2
+
+    @pytest.mark.parametrize("id", ["memory-1", "memory-3"])
+    async def test_a_failed_judgement_of_a_memory_is_wrong(self, halumem: Dataset, id: str) -> None:
+        assert (await halumem.grade(asked(halumem, id), "notes", Judge("garbage"))).score == 0
+
     async def test_a_failed_item_counts_as_wrong(self, halumem: Dataset) -> None:
         failure = {"score": 0.0, "correct": False, "error": "no answer"}
         failed = [item_of(asked(halumem, part), failure) for part in ("memory-1", "memory-3", "question")]
@@ -354,6 +392,12 @@ class TestBEAM:
         assert history.sessions[1].messages[0].created_at == datetime(2024, 4, 2, tzinfo=UTC)
         assert asked(beam, "knowledge_update").evidence == ("4",)
 
+    def test_a_folder_without_a_chat_is_named(self, beam: Dataset, tmp_path: Path) -> None:
+        (beam.path / "2" / "probing_questions").mkdir(parents=True)
+        for path, folder in ((beam.path, beam.path / "2"), (tmp_path, beam.path)):
+            with pytest.raises(InputError, match=re.escape(f"{folder} has no chat.json")):
+                _ = DATASETS["beam"](path).histories
+
     def test_published_rows_and_chats_of_plans(self, beam: Dataset, tmp_path: Path) -> None:
         chat = json.loads((tmp_path / "100K" / "1" / "chat.json").read_text())
         questions = json.loads((tmp_path / "100K" / "1" / "probing_questions" / "probing_questions.json").read_text())
@@ -369,8 +413,11 @@ class TestBEAM:
     async def test_the_score_is_the_mean_of_the_rubric(self, beam: Dataset) -> None:
         judge = Judge('{"score": 0.5, "reason": "…"}', '{"score": 1.0}')
         assert (await beam.grade(asked(beam, "knowledge_update"), "yes", judge)).score == 0.75
-        with pytest.raises(ModelResponseError, match=r"not 0, 0\.5 or 1"):
-            await beam.grade(asked(beam, "abstention"), "no", Judge('{"score": 3}'))
+
+    async def test_a_failed_judgement_counts_as_no_points_for_its_line_of_the_rubric(self, beam: Dataset) -> None:
+        judge = Judge('{"score": 3}', '{"score": 1}')
+        assert (await beam.grade(asked(beam, "knowledge_update"), "yes", judge)).score == 0.5
+        assert "not 0, 0.5 or 1" in judge.errors[0]
 
     async def test_an_order_is_aligned_and_compared(self, beam: Dataset) -> None:
         points = ['{"score": 1}'] * 3

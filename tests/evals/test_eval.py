@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,8 @@ class TestResuming:
         run(command(data, out, "--items", "2"))
         run(command(data, out, "--system", "full", "--runs", "2"))
         assert {key[:2] for key in records(out, "judgements")} == {("om", 1), ("full", 1), ("full", 2)}
-        assert "om, run 1: 2 questions are not judged yet" in (out / "report.md").read_text()
+        unfinished = "om, run 1: 2 questions are not judged yet; om, run 2: nothing is judged yet."
+        assert f"**Not finished.** {unfinished}\n" in (out / "report.md").read_text()
 
     def test_a_system_brings_its_own_options(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "a"
@@ -334,6 +336,8 @@ class TestFailures:
             "Items that failed and count as wrong: 4; the report lists them.\n"
             "The first failed with: no answer: ModelResponseError: the server answers with nonsense\n"
         ) in result.stderr
+        hypotheses = [json.loads(line) for line in (out / "hypotheses" / "om-run1.jsonl").read_text().splitlines()]
+        assert hypotheses == [{"question_id": id, "hypothesis": ""} for id in ("q1", "q2", "q3", "q4_abs")]
         report = (out / "report.md").read_text()
         assert "| om | 1 | q1 | no answer: ModelResponseError: the server answers with nonsense |" in report
 
@@ -451,7 +455,9 @@ class TestReport:
         run(command(samples.written(tmp_path / "other.json", [item]), tmp_path / "b"))
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
         report = (tmp_path / "a" / "report.md").read_text()
-        assert f"## Beside {tmp_path / 'b'}\n\nThe two runs have no judged question in common." in report
+        section = report.partition(f"## Beside {tmp_path / 'b'}\n")[2]
+        assert section.startswith("\n**The two runs differ in** data.")
+        assert "The two runs have no judged question in common." in section
 
     def test_the_page_stands_alone_and_shows_every_answer(self, data: Path, tmp_path: Path) -> None:
         items = samples.longmemeval()
@@ -467,11 +473,49 @@ class TestReport:
         for text in ("You have 3 cats.", "I do not know.", str(context(out, "om", "q2").relative_to(out))):
             assert text in page
 
+    def test_tables_lead_to_their_answers(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2", judge="broken"))
+        page = (out / "report.html").read_text()
+        assert '<a href="#system=last&amp;type=multi-session">multi-session</a>' in page
+        assert '<a href="#system=last">micro</a>' in page
+        assert page.count('data-system="last" data-run="1" data-part="" data-type="multi-session"') == 1
+        failed = re.findall(r'<a href="#(answer-\d+)">q2</a>', page)
+        assert len(failed) == 2
+        assert all(f'<details id="{id}" class="failed"' in page for id in failed)
+
+    def test_many_answers_have_pages_of_their_own(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("diarist.evals.answer_pages.MOST_ON_ONE_PAGE", 7)
+        out = tmp_path / "runs" / "a"
+        run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))
+        page = (out / "report.html").read_text()
+        assert "<details" not in page
+        links = re.findall(r'href="(answers/[^"]*)"', page)
+        assert {"answers/om-run1.html", "answers/om-run1.html#type=multi-session"} <= set(links)
+        for link in links:
+            assert (out / link.partition("#")[0]).read_text().count("<details") == 4
+        target = re.search(r'href="([^"]*)">contexts/om', (out / "answers" / "om-run1.html").read_text())
+        assert target is not None
+        assert (out / "answers" / target[1]).is_file()
+
+    def test_it_tells_what_the_run_was(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        more = ("--reading", "direct", "--items", "2", "--system", "last", "--last-messages", "7", "--runs", "2")
+        run(command(data, out, *more, "--context-tokens", "4000"))
+        rows = (out / "report.md").read_text()
+        for row in (
+            *("Histories | 2 of 4", "Questions | 2", "reading | direct", "last_messages | 7", "context_tokens | 4,000"),
+            *("reader_tokens | 500", "judge_tokens | 10", "Runs | 2", f"Begun | {datetime.now(UTC):%Y-}"),
+        ):
+            assert f"| {row}" in rows
+
     def test_systems_are_tested_in_pairs(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out, "--system", "om", "--system", "last", "--last-messages", "2"))
         text = (out / "report.md").read_text()
-        assert "| om, run 1 | last, run 1 | 4 | +75.0 | +25.0 to +100.0 | 3 / 0 | 0.2500 |" in text
+        assert "| om, run 1 | last, run 1 | 4 | +75.0 | -11.1 to +100.0 | Bonett-Price | 3 / 0 | 0.2500 |" in text
 
     def test_it_compares_folders(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "a"))
@@ -479,6 +523,20 @@ class TestReport:
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
         row = f"| {tmp_path / 'a'}: om, run 1 | {tmp_path / 'b'}: last, run 1 | 4 | +75.0 |"
         assert row in (tmp_path / "a" / "report.md").read_text()
+
+    def test_a_tiny_p_value_is_not_zero(self, tmp_path: Path) -> None:
+        first = samples.longmemeval()[0]
+        data = samples.written(tmp_path / "data.json", [first | {"question_id": f"q{number}"} for number in range(15)])
+        run(command(data, tmp_path / "a", "--system", "full", "--system", "last", "--last-messages", "2"))
+        assert "| 15 / 0 | < 0.0001 |" in (tmp_path / "a" / "report.md").read_text()
+
+    def test_it_says_in_what_two_runs_differ(self, data: Path, tmp_path: Path) -> None:
+        run(command(data, tmp_path / "a"))
+        run(command(data, tmp_path / "b", "--reading", "direct", judge="broken"))
+        run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
+        judges = "judge (tests.evals.scripted:judge and tests.evals.scripted:broken)"
+        says = f"**The two runs differ in** {judges}, reading (con and direct). A difference may come from that."
+        assert says in (tmp_path / "a" / "report.md").read_text()
 
     @pytest.mark.parametrize("left", ['{"settings": {"data', "", "[]"])
     def test_a_damaged_run_is_refused(self, data: Path, tmp_path: Path, left: str) -> None:

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from diarist.cli.app import app
-from tests.evals import samples
+from diarist.models.base import ModelRequest
+from diarist.testing import ScriptedModel
+from tests.evals import samples, scripted
 from tests.loopback.openai_server import OpenAIServer
 from tests.loopback.server import Answer, Recorded
 
@@ -50,6 +53,8 @@ def test_locomo_without_and_with_a_judge(tmp_path: Path) -> None:
     report = (tmp_path / "b" / "report.md").read_text()
     assert "| F1 without adversarial questions | 25.00 | 25.00 |" in report
     assert "| Judged correct without adversarial questions | 100.00 | 100.00 |" in report
+    assert "## Paired comparisons: F1 of stemmed words\n" in report
+    assert "## Paired comparisons: judged correct\n" in report
 
 
 def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path: Path) -> None:
@@ -64,13 +69,31 @@ def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path
 
 def test_without_a_judge_a_failed_item_is_no_verdict(tmp_path: Path) -> None:
     data = samples.written(tmp_path / "locomo10.json", samples.locomo())
-    evaluate("locomo", data, tmp_path / "a", judge=False)
-    failed = lines(tmp_path / "a", "judgements.jsonl")[-1] | {"score": 0.0, "correct": False, "error": "no answer"}
-    with (tmp_path / "a" / "judgements.jsonl").open("a") as file:
-        file.write(json.dumps(failed) + "\n")
-    shown = CliRunner().invoke(app, ["eval", "report", str(tmp_path / "a")]).stdout
+    shown = evaluate("locomo", data, tmp_path / "a", "--reader", "tests.evals.scripted:broken", judge=False)
     assert "F1 of stemmed words" in shown
     assert "judged correct" not in shown
+
+
+def test_a_run_that_has_just_begun_is_reported_beside_a_whole_one(tmp_path: Path) -> None:
+    data, out = samples.written(tmp_path / "locomo10.json", samples.locomo()), tmp_path / "a"
+    evaluate("locomo", data, out, "--runs", "2")
+    judged = lines(out, "judgements.jsonl")
+    left = [line for line in judged if line["run"] == 1 or line["question"] == "conv-1-5"]  # an adversarial question
+    (out / "judgements.jsonl").write_text("".join(json.dumps(line) + "\n" for line in left))
+    assert CliRunner().invoke(app, ["eval", "report", str(out)]).exit_code == 0
+    report = (out / "report.md").read_text()
+    assert "| Judged correct without adversarial questions | 100.00 |" in report
+    assert "om, run 2: 4 questions are not judged yet" in report
+
+
+def test_a_run_whose_judgements_all_failed_counts_as_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = samples.written(tmp_path / "locomo10.json", samples.locomo()), tmp_path / "a"
+    words = ("--judge", "tests.evals.scripted:judge")
+    monkeypatch.setattr(scripted, "judge", ScriptedModel(lambda _: '{"verdict": "correct"}', name="judge"))
+    evaluate("locomo", data, out, *words, judge=False)
+    monkeypatch.setattr(scripted, "judge", ScriptedModel(lambda _: "I cannot tell.", name="judge"))
+    evaluate("locomo", data, out, *words, "--runs", "2", judge=False)
+    assert "| Judged correct without adversarial questions | 50.00 |" in (out / "report.md").read_text()
 
 
 def test_questions_can_be_limited(tmp_path: Path) -> None:
@@ -145,6 +168,9 @@ def test_halumem_scores_its_parts_apart(tmp_path: Path) -> None:
     assert "school" not in notes
     report = (out / "report.md").read_text()
     assert "| Update: correct | 100.00 | 100.00 |" in report
+    page = (out / "report.html").read_text()
+    assert "<dt>Original</dt><dd>Martin works at a bank.</dd>" in page
+    assert "<dt>Dialogue</dt><dd>[Sep 04, 2025, 18:41:23] user: I work at a bank, and I have a dog.\n" in page
     assert "are not judged yet" not in report
 
 
@@ -180,3 +206,23 @@ def test_own_prompts_replace_those_of_the_data_set(tmp_path: Path) -> None:
         words = ["eval", "longmemeval", "--data", str(data), "--out", str(tmp_path / "b"), "--prompts", str(wrong)]
         result = CliRunner().invoke(app, words)
         assert error in " ".join(result.stderr.split())
+
+
+def test_the_replies_beside_a_failed_one_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(request: ModelRequest) -> str:
+        return "garbage" if "login" in request.text else "YES" if "YES or NO" in request.text else '{"score": 1}'
+
+    monkeypatch.setattr(scripted, "judge", ScriptedModel(judge, name="judge"))
+    out = tmp_path / "a"
+    evaluate("beam", samples.beam(tmp_path), out, "--judge", "tests.evals.scripted:judge", judge=False)
+    judged = next(line for line in lines(out, "judgements.jsonl") if "event_ordering" in line["question"])
+    assert judged["score"] == pytest.approx(2 / 3)
+    assert [(reply["about"], reply["reply"]) for reply in judged["replies"]][:3] == [
+        ("tracker", '{"score": 1}'),
+        ("login", "garbage"),
+        ("deployment", '{"score": 1}'),
+    ]
+    page = (out / "report.html").read_text()
+    assert "<dt>Rubric</dt><dd>tracker\nlogin\ndeployment</dd>" in page
+    assert '<li><span class="about">login</span>\ngarbage\n<span class="error">ModelResponseError: the' in page
+    assert judged["error"].startswith("1 of 4 judgements failed: ModelResponseError: the judge's reply is no JSON")

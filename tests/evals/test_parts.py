@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -13,11 +14,13 @@ from rich.console import Console
 from diarist import Usage
 from diarist.evals.items import Session, session_text, spread
 from diarist.evals.metering import BudgetReached, Meter, MeteredModel, parse_price, tally
+from diarist.evals.plots import average_plot
 from diarist.evals.progress import Progress, time_left
 from diarist.evals.records import Records, file_name
 from diarist.evals.report import write_report
-from diarist.evals.results import Results
+from diarist.evals.results import Average, Results
 from diarist.evals.settings import Settings
+from diarist.evals.statistics import Interval
 from diarist.evals.systems.baselines import cut, newest
 from diarist.exceptions import InputError
 from diarist.messages import Message, Prompt
@@ -128,6 +131,12 @@ class TestProgress:
         assert "$1.5000 spent" in shown.get()
         assert "Ingest: " not in shown.get()
 
+    def test_a_narrow_terminal_keeps_the_count(self) -> None:
+        console = Console(file=StringIO(), force_terminal=True, width=40)
+        with console.capture() as shown, Progress(console).stage("Answer and judge", 20_000, lambda: 1.5) as stage:
+            stage.advance()
+        assert "1/20,000 Answer and judge: " in shown.get()
+
 
 class TestMoney:
     def test_prices(self) -> None:
@@ -226,3 +235,10 @@ def test_settings_that_cannot_work_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             replace(settings, **change)  # type: ignore[arg-type]
+
+
+def test_ten_systems_have_colours_of_their_own() -> None:
+    average = Average("micro", 1, 0.5, Interval(0.1, 0.9), "Wilson", (0.5,))
+    plot = average_plot({f"system {number}": [average] for number in range(10)})
+    legend = re.findall(r'height="10" fill="(#\w{6})"', plot)
+    assert len(set(legend)) == len(legend) == 10

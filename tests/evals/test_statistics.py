@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from diarist.evals.statistics import (
     Interval,
     bootstrap,
+    can_bootstrap,
     difference,
     joined,
     kendall_tau_b,
@@ -118,10 +120,44 @@ class TestBootstrap:
         assert found.low == pytest.approx(expected.low, abs=0.01)
         assert found.high == pytest.approx(expected.high, abs=0.01)
 
-    def test_a_paired_difference(self) -> None:
-        found = difference([0.5, 0.9, 0.4] * 20, [0.4, 0.8, 0.3] * 20)
-        assert found.mean == pytest.approx(0.1)
-        assert found.interval.low == pytest.approx(0.1) == found.interval.high
+    @pytest.mark.parametrize(
+        ("values", "can"), [([0.1, 0.2] * 15, True), ([0.1, 0.2] * 14, False), ([0.5] * 60, False)]
+    )
+    def test_it_needs_enough_values_that_differ(self, values: list[float], can: bool) -> None:
+        assert can_bootstrap(values) is can
+
+
+class TestDifference:
+    def test_of_many_scores(self) -> None:
+        found = difference([0.5, 0.9, 0.4] * 20, [0.4, 0.7, 0.3] * 20)
+        assert (found.mean, found.method) == (pytest.approx(0.4 / 3), "bootstrap")
+        assert 0.1 < found.interval.low < found.mean < found.interval.high < 0.2
+
+    def test_the_published_formula(self) -> None:
+        """Of 100 pairs, one is right in 30, the other in 10: ((31 - 11) ± z √(42 - 20²/102)) / 102."""
+        found = difference([1.0] * 30 + [0.0] * 70, [0.0] * 30 + [1.0] * 10 + [0.0] * 60)
+        half = 1.959964 * (42 - 400 / 102) ** 0.5 / 102
+        assert (found.mean, found.method) == (pytest.approx(0.2), "Bonett-Price")
+        assert found.interval.low == pytest.approx(20 / 102 - half)
+        assert found.interval.high == pytest.approx(20 / 102 + half)
+
+    def test_one_question_shows_nothing(self) -> None:
+        found = difference([1.0], [0.0]).interval
+        assert (found.low < 0, found.high) == (True, 1)
+
+    @pytest.mark.parametrize(("pairs", "width"), [(10, 0.24), (500, 0.006)])
+    def test_equal_scores_are_no_proof_of_equality(self, pairs: int, width: float) -> None:
+        found = difference([0.5] * pairs, [0.5] * pairs)
+        assert found.interval.high == -found.interval.low == pytest.approx(width, rel=0.1)
+
+    @pytest.mark.parametrize("pairs", [1, 2, 3, 5, 10, 30])
+    def test_the_interval_holds_the_true_difference(self, pairs: int) -> None:
+        chance = Random(pairs)
+        held = 0
+        for _ in range(300):
+            found = difference(*([chance.random() < share for _ in range(pairs)] for share in (0.8, 0.6)))
+            held += found.interval.low <= 0.2 <= found.interval.high
+        assert held >= 0.93 * 300
 
 
 class TestKendall:

@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import orjson
@@ -25,12 +27,13 @@ from diarist.evals.records import Record, Records, digest, file_name, read_recor
 from diarist.evals.settings import BUILT_IN, USED_BY, Settings
 from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
 from diarist.evals.systems.observational import ObservationalMemory
-from diarist.evals.work import Worker
-from diarist.exceptions import ConfigError, InputError, ModelResponseError, NotFoundError
+from diarist.evals.work import Worker, stops_run
+from diarist.exceptions import ConfigError, InputError, ModelError, ModelResponseError, NotFoundError, described
 from diarist.messages import Json
 from diarist.models import ModelSettings
 from diarist.models.base import Model
 
+T = TypeVar("T")
 Resolve = Callable[[str, str], tuple[Model, bool]]
 """Takes a role and a model's id; returns the model, and whether list prices apply to it."""
 
@@ -194,6 +197,10 @@ class Evaluation:
             "judge_required": self._dataset.judge == "required",
             "exact_prompts": self._dataset.exact_prompts and not self._dataset.own_prompts,
             "data_file": self._dataset.path.name,
+            "histories": len(self._dataset.histories),
+            "reader_tokens": settings.reader_tokens or self._dataset.reader_tokens,
+            "judge_tokens": settings.judge_tokens or self._dataset.judge_tokens,
+            "began": run.get("began") or datetime.now(UTC).isoformat(timespec="minutes"),
             "prices": {model: list(each) for model, each in settings.prices.items()},
         }
 
@@ -351,34 +358,45 @@ class Evaluation:
         if answer is None or self._worker.is_done(self._judgements.get(store.name, run, question.id)):
             return
         record: Record = {"system": store.name, "run": run, "question": question.id}
-        if "error" in answer:
-            self._judgements.add(record | {"score": 0.0, "correct": False, "error": f"no answer: {answer['error']}"})
-            return
         model = self._models.get("judge")
-        replies: list[Json] = []
+        failed: Record = {"score": 0.0, "correct": None if model is None else False}
+        if "error" in answer:
+            self._judgements.add(record | failed | {"error": f"no answer: {answer['error']}"})
+            return
+        replies: list[Record] = []
         response = answer.get("hypothesis") or read_text(self._out / answer["context"])
 
-        async def ask(prompt: str) -> str:
-            if not isinstance(model, MeteredModel):
-                raise ConfigError(f"{self._dataset.title} needs --judge")
+        async def ask(prompt: str, read: Callable[[str], T], *, about: str = "") -> T | None:
+            assert isinstance(model, MeteredModel)
             tokens = self._settings.judge_tokens or self._dataset.judge_tokens
             agent = Agent(model=model, model_settings=ModelSettings(temperature=0.0, max_output_tokens=tokens))
-            reply = (await agent.generate(prompt)).text
-            replies.append({"prompt_sha256": digest(prompt), "reply": reply})
-            return reply
+            said: Record = {"prompt_sha256": digest(prompt), "about": about, "reply": ""}
+            replies.append(said)
+            try:
+                said["reply"] = (await agent.generate(prompt)).text
+                return read(said["reply"])
+            except ModelError as error:
+                if stops_run(error):
+                    raise
+                said["error"] = described(error)
+                return None
 
         async def grade() -> Record:
             found = await self._dataset.grade(question, response, ask if isinstance(model, MeteredModel) else None)
-            return {
+            graded: Record = {
                 "score": found.score,
                 "correct": found.correct,
                 "label": found.label,
                 "details": found.details,
                 "replies": replies,
             }
+            if errors := [said["error"] for said in replies if "error" in said]:
+                of = f"{len(errors):,} of {len(replies):,} judgements failed: " if len(replies) > 1 else ""
+                graded["error"] = f"{of}{errors[0]}"
+            return graded
 
         named = {"model": model.id} if isinstance(model, MeteredModel) else {}
-        await self._worker.do(self._judgements, record | named, grade, failed={"score": 0.0, "correct": False})
+        await self._worker.do(self._judgements, record | named, grade, failed)
 
     def _publish(self, store: Memories, kept: Record) -> None:
         """Put the context's file into the run's folder, as a link to the same file where that is possible."""

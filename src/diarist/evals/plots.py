@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from diarist.evals.results import Average
 
-_COLOURS = ("#2f6db3", "#d9822b", "#3d9970", "#8e5ea2", "#c4314b", "#7f8c8d")
-_LEFT, _WIDTH, _BAR = 190, 480, 14
+_COLOURS = (
+    *("#2f6db3", "#cf7522", "#3d9970", "#8e5ea2", "#c4314b", "#7f8c8d", "#1596a8", "#d0559f", "#6b8e23", "#a0673c"),
+)
+_LEFT, _WIDTH, _BAR, _NAME = 44, 480, 14, 18
 
 
 def average_plot(averages: Mapping[str, Sequence[Average]]) -> str:
@@ -17,12 +19,12 @@ def average_plot(averages: Mapping[str, Sequence[Average]]) -> str:
     if not names:
         return ""
     found = {system: {average.name: average for average in each} for system, each in averages.items()}
-    step = _BAR * len(found) + 12
+    step = _NAME + _BAR * len(found) + 8  # a name stands above its bars, so that the plot stays narrow
     height = step * len(names) + 28 + 18 * len(found)
     shapes = [_grid(step * len(names))]
     for row, name in enumerate(names):
-        top = row * step + 6
-        shapes.append(f'<text x="{_LEFT - 8}" y="{top + step / 2}" text-anchor="end">{html.escape(name)}</text>')
+        top = row * step + _NAME
+        shapes.append(f'<text x="{_LEFT}" y="{top - 4}">{html.escape(name)}</text>')
         for place, (system, each) in enumerate(found.items()):
             if (average := each.get(name)) is None:
                 continue

@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+_NARROW = 80
+"""Columns of a terminal below which there is no bar, since it would push the count away."""
+
 
 class Progress:
     """Shows each stage: on a terminal as a bar, else as lines at its start and end, and in between now and then.
@@ -26,6 +29,8 @@ class Progress:
         """Show a stage during the block. ``spent``: returns the US dollars so far."""
         columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         columns += (TextColumn("{task.description}"),)
+        if self.console.width < _NARROW:
+            columns = (TextColumn("{task.completed:,.0f}/{task.total:,.0f} " + name + ": {task.description}"),)
         with Bars(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bars:
             stage = Stage(self, bars, name, total, spent)
             stage.show()

@@ -5,23 +5,33 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from string import Template
 
 import orjson
 
-from diarist.evals.datasets.base import Figure, Judged
+from diarist.evals.answer_pages import AnswerPages
+from diarist.evals.datasets.base import Figure
+from diarist.evals.html_page import html_page
 from diarist.evals.plots import average_plot, cost_plot
 from diarist.evals.records import file_name, write_text
 from diarist.evals.results import Cost, Metric, Results
+from diarist.evals.statistics import BOOTSTRAP_DRAWS, FEWEST_FOR_BOOTSTRAP
 
-_CONTEXT_SHOWN = 2_000
-"""Characters of a context on the page; the whole context is a file beside it."""
+_AVERAGES_NOTE = (
+    "**micro**: the mean over all questions. **macro**: the mean of the types' means, so that each type counts the "
+    "same. In percent, with 95 % confidence intervals: Wilson's for shares, for equal scores, and for fewer than "
+    f"{FEWEST_FOR_BOOTSTRAP} questions, where a bootstrap would be too narrow; else a percentile bootstrap over "
+    f"the questions (up to {BOOTSTRAP_DRAWS:,} draws); for macro, those of the types joined (MOVER). Of several "
+    "runs, each question counts with its mean, so the intervals are about questions, not about runs."
+)
+
+_SHOWN_IN_WORDS = ("dataset", "data", "prompts", "observer", "reader", "judge", "memory_per_run")
+"""Settings that the table of the run shows in rows of their own."""
 
 Row = Sequence[str]
 
 
 def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
-    """Write ``report.md``, ``report.html`` and ``hypotheses/`` into a run's folder.
+    """Write ``report.md``, ``report.html``, ``hypotheses/`` and, for many answers, ``answers/`` into a run's folder.
 
     Args:
         others: Folders of other runs, for paired tests on the questions that they share with this one.
@@ -30,13 +40,16 @@ def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
         InputError: A folder holds no run.
     """
     results = Results(folder)
-    sections = list(_sections(results, [Results(other) for other in others]))
+    answers = AnswerPages(results)
+    sections = list(_sections(results, answers, [Results(other) for other in others]))
     write_text(folder / "report.md", _markdown(results, sections))
-    write_text(folder / "report.html", _page(results, sections))
+    write_text(folder / "report.html", _page(results, sections, answers))
+    for path, text in answers.pages():
+        write_text(folder / path, text)
     hypotheses: dict[Path, str] = {}
     for system, run, item in results.every_item():
-        if item.question["asks"] == "answer" and "hypothesis" in item.answer:
-            line = {"question_id": item.question["question"], "hypothesis": item.answer["hypothesis"]}
+        if item.question["asks"] == "answer":  # also failed ones: evaluate_qa.py averages only the lines that it gets
+            line = {"question_id": item.question["question"], "hypothesis": item.answer.get("hypothesis", "")}
             path = folder / "hypotheses" / f"{file_name(system)}-run{run}.jsonl"
             hypotheses[path] = hypotheses.get(path, "") + orjson.dumps(line).decode() + "\n"
     for path, text in hypotheses.items():
@@ -45,26 +58,40 @@ def write_report(folder: Path, others: Sequence[Path] = ()) -> Results:
 
 
 class Section:
-    """A heading, paragraphs, a table, and a plot as SVG."""
+    """A heading, paragraphs, a table, and a plot as SVG.
+
+    Args:
+        links: For each row, the columns that are links on the HTML page, with their addresses.
+    """
 
     def __init__(
-        self, title: str, *paragraphs: str, head: Row = (), rows: Sequence[Row] = (), plot: str = "", level: int = 2
+        self,
+        title: str,
+        *paragraphs: str,
+        head: Row = (),
+        rows: Sequence[Row] = (),
+        links: Sequence[Sequence[tuple[int, str]]] = (),
+        plot: str = "",
     ) -> None:
-        self.title, self.paragraphs, self.level = title, paragraphs, level
-        self.head, self.rows, self.plot = head, rows, plot
+        self.title, self.paragraphs = title, paragraphs
+        self.head, self.rows, self.links, self.plot = head, rows, links, plot
 
 
-def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
+def _sections(results: Results, answers: AnswerPages, others: Sequence[Results]) -> Iterable[Section]:
     yield _run_section(results)
+    notes = (_AVERAGES_NOTE,)
     for part in results.parts:
         for metric in results.metrics(part):
-            yield _average_section(results, metric, part)
+            yield _average_section(results, answers, metric, part, *notes)
+            notes = ()
     yield from _summary_sections(results)
     yield from _comparison_sections(results, "Paired comparisons", None)
     for other in others:
         title = f"Beside {other.folder}"
-        sections = [*_comparison_sections(results, title, other)]
-        yield from sections or [Section(title, "The two runs have no judged question in common.")]
+        differing = ", ".join(results.differing(other))
+        notes = [f"**The two runs differ in** {differing}. A difference may come from that."] if differing else []
+        sections = [*_comparison_sections(results, title, other, *notes)]
+        yield from sections or [Section(title, *notes, "The two runs have no judged question in common.")]
     yield _cost_section(results)
     failures = [
         (system, str(run), str(item.question["question"]), item.error)
@@ -73,39 +100,40 @@ def _sections(results: Results, others: Sequence[Results]) -> Iterable[Section]:
     ]
     yield Section(
         "Failed items",
-        "A failed item counts as wrong. `--retry-failed` tries them again." if failures else "None.",
+        "A failed item counts as wrong; if only some judgements of it failed, those do. `--retry-failed` tries again."
+        if failures
+        else "None.",
         head=("System", "Run", "Question", "Error"),
         rows=failures,
+        links=[[(2, answers.of_question(system, int(run), question))] for system, run, question, _ in failures],
     )
 
 
 def _run_section(results: Results) -> Section:
     run, settings = results.run, results.run["settings"]
+    histories = len({question["history"] for question in results.questions.values()})
+    shown = {name: value for name, value in settings.items() if name not in _SHOWN_IN_WORDS and value is not None}
+    if settings["dataset"] != "longmemeval":
+        shown.pop("reading", None)  # the others know one way
+    shown |= {name: run[name] for name in ("reader_tokens", "judge_tokens") if name in run}
     rows = [
         ("Data set", f"{run['title']} ({run['paper']}); {run['data_file']}"),
+        ("Histories", f"{histories:,}" + (f" of {run['histories']:,}" if "histories" in run else "")),
         ("Questions", f"{len(results.questions):,}"),
         ("Metric", run["metric"]),
         ("Judge's prompts", "as published" if run["exact_prompts"] else "our own wording (see prompts.json)"),
-        *(
-            (name.capitalize(), str(settings[name] or "none") + (f" at {url}" if url else ""))
-            for name in ("observer", "reader", "judge")
-            for url in [settings.get(f"{name}_url")]
-        ),
-        *((name, f"{settings[name]:,}") for name in ("message_tokens", "observation_tokens")),
-        *([("observer_tokens", f"{limit:,}")] if (limit := settings.get("observer_tokens")) else []),
+        *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
+        *((name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in shown.items()),
+        ("Runs", f"{run['runs']:,}"),
         ("Memories", "made again for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),
+        *([("Begun", str(run["began"]))] if "began" in run else []),
         ("diarist", run["diarist"]),
     ]
-    unfinished = [
-        f"{system}, run {number}: {missing:,} questions are not judged yet"
-        for system in results.systems
-        for number in results.runs(system)
-        if (missing := results.missing(system, number))
-    ]
+    unfinished = [f"**Not finished.** {'; '.join(results.unfinished)}."] if results.unfinished else []
     return Section("The run", *unfinished, head=("", ""), rows=rows)
 
 
-def _average_section(results: Results, metric: Metric, part: str) -> Section:
+def _average_section(results: Results, answers: AnswerPages, metric: Metric, part: str, *notes: str) -> Section:
     averages = {system: results.averages(system, metric, part) for system in results.systems}
     averages = {system: found for system, found in averages.items() if found}
     rows = [
@@ -123,12 +151,14 @@ def _average_section(results: Results, metric: Metric, part: str) -> Section:
     ]
     return Section(
         f"{_of(part)}{metric.name}",
-        "**micro**: the mean over all questions. **macro**: the mean of the types' means, so that each type counts the "
-        "same. In percent, with 95 % confidence intervals: Wilson's for shares and for equal scores, else a percentile "
-        "bootstrap over the questions (up to 2,000 draws); for macro, those of the types joined (MOVER). Of several "
-        "runs, each question counts with its mean, so the intervals are about questions, not about runs.",
+        *notes,
         head=("System", "Type", "Questions", "Mean", "95 % interval", "Runs", "Interval by"),
         rows=rows,
+        links=[
+            [(1, answers.of(system, part, "" if average.name in ("micro", "macro") else average.name))]
+            for system, found in averages.items()
+            for average in found
+        ],
         plot=average_plot(averages),
     )
 
@@ -150,7 +180,7 @@ def _figure_text(figure: Figure) -> str:
     return _percent(figure.value) if figure.share else f"{figure.value:,.4g}"
 
 
-def _comparison_sections(results: Results, title: str, beside: Results | None) -> Iterable[Section]:
+def _comparison_sections(results: Results, title: str, beside: Results | None, *notes: str) -> Iterable[Section]:
     for part in results.parts:
         metrics = results.metrics(part)
         if beside is not None:
@@ -158,36 +188,38 @@ def _comparison_sections(results: Results, title: str, beside: Results | None) -
             metrics = [metric for metric in metrics if metric.name in names]
         if not metrics:
             continue
-        metric = metrics[-1]
-        rows = [
-            (
-                one.first,
-                one.second,
-                f"{one.questions:,}",
-                f"{100 * one.difference.mean:+.1f}",
-                f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
-                f"{one.test.first_only} / {one.test.second_only}" if one.test else "",
-                f"{one.test.p:.4f}" if one.test else "",
-            )
-            for one in results.comparisons(metric, part, beside)
-        ]
-        if rows:
-            yield Section(
-                f"{_of(part)}{title}",
-                f"By {metric.name}, on the same questions. The difference is in points, with a paired bootstrap "
-                "interval (95 %). p is McNemar's exact test, two-sided, for right and wrong answers; "
-                f"{len(rows)} comparisons, not corrected.",
-                head=(
-                    "First",
-                    "Second",
-                    "Questions",
-                    "Difference",
-                    "95 % interval",
-                    "Right only in first / second",
-                    "p",
-                ),
-                rows=rows,
-            )
+        for metric in metrics:
+            rows = [
+                (
+                    one.first,
+                    one.second,
+                    f"{one.questions:,}",
+                    f"{100 * one.difference.mean:+.1f}",
+                    f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
+                    one.difference.method,
+                    *((f"{one.test.first_only} / {one.test.second_only}", _p_value(one.test.p)) if one.test else ()),
+                )
+                for one in results.comparisons(metric, part, beside)
+            ]
+            head = ("First", "Second", "Questions", "Difference", "95 % interval", "Interval by")
+            if metric.binary:
+                head += ("Right only in first / second", "p")
+            if rows:
+                yield Section(
+                    f"{_of(part)}{title}" + (f": {metric.name}" if len(metrics) > 1 else ""),
+                    *notes,
+                    f"By {metric.name}, on the same questions. The difference is in points, with a 95 % interval for "
+                    "pairs: that of Bonett and Price (2012), which is on the safe side for scores other than right "
+                    f"and wrong; for these, from {FEWEST_FOR_BOOTSTRAP} questions on, a percentile bootstrap. "
+                    + ("p is McNemar's exact test, two-sided. " if metric.binary else "")
+                    + f"{len(rows):,} {'comparison' if len(rows) == 1 else 'comparisons, not corrected'}.",
+                    head=head,
+                    rows=rows,
+                )
+
+
+def _p_value(p: float) -> str:
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
 def _cost_section(results: Results) -> Section:
@@ -288,21 +320,24 @@ def _cell(text: str) -> str:
 # -- HTML
 
 
-def _page(results: Results, sections: Sequence[Section]) -> str:
+def _page(results: Results, sections: Sequence[Section], answers: AnswerPages) -> str:
     title = f"{results.run['title']}: {', '.join(results.systems)}"
-    items = "".join(_item_html(results.folder, *each) for each in results.every_item())
-    return _PAGE.substitute(title=html.escape(title), sections="".join(map(_section_html, sections)), items=items)
+    return html_page(title, "".join(map(_section_html, sections)) + answers.on_report())
 
 
 def _section_html(section: Section) -> str:
     parts = [f"<h2>{html.escape(section.title)}</h2>"]
     parts += [f"<p>{_inline(paragraph)}</p>" for paragraph in section.paragraphs]
-    parts.append(section.plot)
+    if section.plot:
+        parts.append(f'<div class="plot">{section.plot}</div>')
     if section.rows:
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in section.head)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
-        )
+        body = ""
+        for number, row in enumerate(section.rows):
+            cells = list(map(html.escape, row))
+            for column, address in section.links[number] if section.links else ():
+                cells[column] = f'<a href="{html.escape(address)}">{cells[column]}</a>'
+            body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "<section>" + "".join(parts) + "</section>\n"
 
@@ -313,78 +348,3 @@ def _inline(text: str) -> str:
         pieces = (html.escape(text) if mark == "**" else text).split(mark)
         text = "".join(f"<{tag}>{piece}</{tag}>" if place % 2 else piece for place, piece in enumerate(pieces))
     return text
-
-
-def _item_html(folder: Path, system: str, run: int, item: Judged) -> str:
-    question, answer, judgement = item.question, item.answer, item.judgement
-    state = "failed" if item.error else "right" if item.score == 1 else "wrong" if item.score == 0 else "partly"
-    head = " · ".join(filter(None, (system, f"run {run}", str(question["question"]), str(question["part"]), item.type)))
-    rows: list[tuple[str, str]] = [
-        ("Question", f"{question['text']}" + (f" (asked {question['date']})" if question["date"] else "")),
-        ("Reference", str(question["answer"])),
-        ("Evidence", ", ".join(map(str, question["evidence"]))),
-        ("Answer", str(answer.get("hypothesis", "")) if question["asks"] == "answer" else "(see the context)"),
-        ("Tool calls", "\n".join(answer.get("tool_calls", []))),
-        ("Error", item.error or ""),
-        ("Judge", "\n".join(str(reply["reply"]) for reply in judgement.get("replies", []))),
-        ("Score", f"{item.score:g}" + (f" ({item.label})" if item.label else "")),
-        ("Details", orjson.dumps(judgement["details"]).decode() if judgement.get("details") else ""),
-        (
-            "Prompts",
-            ", ".join(
-                f"{name} {str(value)[:12]}"
-                for name, value in (
-                    ("reader", answer.get("prompt_sha256")),
-                    *(("judge", reply["prompt_sha256"]) for reply in judgement.get("replies", [])),
-                )
-                if value
-            ),
-        ),
-    ]
-    body = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in rows if text)
-    if file := answer.get("context"):
-        path = folder / str(file)
-        text = path.read_text(encoding="utf-8") if path.is_file() else "(the file is missing)"
-        more = f" … {len(text) - _CONTEXT_SHOWN:,} more characters in the file" if len(text) > _CONTEXT_SHOWN else ""
-        name, tokens = html.escape(str(file)), answer.get("context_tokens", 0)
-        link = f'<a href="{name}">{name}</a>, {tokens:,} tokens'
-        body += f"<dt>Context</dt><dd>{link}\n{html.escape(text[:_CONTEXT_SHOWN])}{more}</dd>"
-    summary = f"<summary><b>{state}</b> {html.escape(head)}: {html.escape(str(question['text']))}</summary>"
-    return f'<details class="{state}">{summary}<dl>{body}</dl></details>\n'
-
-
-_PAGE = Template("""\
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #66707d; --line: #d7dce2; --paper: #fff; --mark: #2f6db3 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --soft: #9aa5b1; --line: #39424d; --paper: #161b22 } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 70rem; padding: 0 1rem }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .7rem .25rem 0; text-align: left; vertical-align: top }
-details { border-bottom: 1px solid var(--line); padding: .25rem 0 } summary { cursor: pointer }
-details b { display: inline-block; width: 4rem } .right b { color: #1a7f37 } .wrong b, .failed b { color: #c4314b }
-.partly b { color: #9a6700 } dl { margin: .5rem 0 .5rem 4rem } dt { color: var(--soft) }
-dd { margin: 0 0 .5rem; white-space: pre-wrap; overflow-wrap: anywhere } p { max-width: 48rem }
-svg { max-width: 100%; height: auto; margin: .5rem 0 } svg text { fill: var(--ink); font: 12px system-ui, sans-serif }
-svg .soft { fill: var(--soft) } svg .grid { stroke: var(--line) } label { margin-right: 1rem }
-</style></head><body>
-<h1>$title</h1>
-$sections
-<section><h2>Every answer</h2>
-<p><label><input type="checkbox" data-state="right" checked> right</label>
-<label><input type="checkbox" data-state="partly" checked> partly</label>
-<label><input type="checkbox" data-state="wrong" checked> wrong</label>
-<label><input type="checkbox" data-state="failed" checked> failed</label></p>
-$items</section>
-<script>
-for (const box of document.querySelectorAll("input[data-state]"))
-  box.addEventListener("change", () => {
-    for (const item of document.querySelectorAll("details." + box.dataset.state)) item.hidden = !box.checked
-  })
-</script>
-</body></html>
-""")

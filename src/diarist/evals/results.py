@@ -9,14 +9,17 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
+import orjson
+
 from diarist.evals.datasets import DATASETS
-from diarist.evals.datasets.base import Figure, Judged
+from diarist.evals.datasets.base import Figure, Judged, judged_mean
 from diarist.evals.records import Record, Records, read_record
 from diarist.evals.statistics import (
     Difference,
     Interval,
     McNemar,
     bootstrap,
+    can_bootstrap,
     difference,
     joined,
     macro,
@@ -25,6 +28,7 @@ from diarist.evals.statistics import (
     wilson,
 )
 from diarist.exceptions import InputError
+from diarist.messages import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,19 @@ class Results:
                     for item in self.items(system, run, part):
                         yield system, run, item
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Name the runs that are not complete, and what they lack."""
+        found: list[str] = []
+        for system in self.run["systems"]:
+            judged = self.runs(system)
+            for number in range(1, self.run["runs"] + 1):
+                if number not in judged:
+                    found.append(f"{system}, run {number}: nothing is judged yet")
+                elif missing := self.missing(system, number):
+                    found.append(f"{system}, run {number}: {missing:,} questions are not judged yet")
+        return found
+
     def missing(self, system: str, run: int) -> int:
         """Return the number of questions that are not judged yet; extraction of systems without notes is not asked."""
         judged = sum(len(self.items(system, run, part)) for part in self.parts)
@@ -186,15 +203,14 @@ class Results:
 
     def summary(self, system: str) -> list[Figure]:
         """Return the numbers that the paper reports beyond these averages: the mean over the runs."""
-        by_run = [
-            self._dataset.summary([item for part in self.parts for item in self.items(system, run, part)])
-            for run in self.runs(system)
-        ]
-        found: list[Figure] = []
-        for figures in zip(*by_run, strict=True):
-            values = [figure.value for figure in figures if figure.value is not None]
-            found.append(Figure(figures[0].name, fmean(values) if values else None, figures[0].share))
-        return found
+        found: dict[str, list[Figure]] = {}  # a run may lack some of them, such as one that has just begun
+        for run in self.runs(system):
+            for figure in self._dataset.summary(
+                [item for part in self.parts for item in self.items(system, run, part)]
+            ):
+                found.setdefault(figure.name, []).append(figure)
+        means = {name: judged_mean([each.value for each in of if each.value is not None]) for name, of in found.items()}
+        return [Figure(name, mean, found[name][0].share) for name, mean in means.items()]
 
     def costs(self, system: str) -> list[Cost]:
         """Return the costs of the stages, also of attempts that were repeated."""
@@ -234,6 +250,15 @@ class Results:
                 )
         return found
 
+    def differing(self, other: Results) -> list[str]:
+        """Return the settings in which another run differs from this one, such as its reader, in words."""
+        mine, others = (one.run["settings"] | {"diarist": one.run["diarist"]} for one in (self, other))
+        return [
+            name if name in ("data", "prompts") else f"{name} ({_words(mine.get(name))} and {_words(others.get(name))})"
+            for name in dict.fromkeys([*mine, *others])
+            if mine.get(name) != others.get(name)
+        ]
+
     def _scores(self, metric: Metric, part: str) -> list[tuple[str, int, dict[str, float]]]:
         """Return system, run, and the value of each question."""
         return [
@@ -245,9 +270,15 @@ class Results:
 
 def _average(name: str, values: Sequence[float], metric: Metric, runs: Sequence[float]) -> Average:
     mean, total = fmean(values), len(values)
-    if metric.binary or len(set(values)) == 1:  # for other values from 0 to 1, Wilson's interval is on the safe side
+    if metric.binary or not can_bootstrap(
+        values
+    ):  # for other values from 0 to 1, Wilson's interval is on the safe side
         return Average(name, total, mean, wilson(mean * total, total), "Wilson", tuple(runs))
     return Average(name, total, mean, bootstrap(values), "bootstrap", tuple(runs))
+
+
+def _words(value: Json) -> str:
+    return str(value) if isinstance(value, str | int | float) else orjson.dumps(value).decode()
 
 
 def cost_of(stage: str, records: Sequence[Record]) -> Cost:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 BOOTSTRAP_DRAWS = 2_000
+FEWEST_FOR_BOOTSTRAP = 30
 _Z = NormalDist().inv_cdf(0.975)
 
 
@@ -46,13 +47,21 @@ def joined(parts: Sequence[tuple[float, Interval]]) -> Interval:
 def bootstrap(values: Sequence[float], *, seed: int = 1) -> Interval:
     """Return the percentile bootstrap interval of a mean, 95 %, from 2,000 draws; fewer for more than 2,000 values.
 
-    The seed is fixed, so the same values give the same interval. Needs values that differ: equal ones would have an
-    interval without width, however few they are.
+    The seed is fixed, so the same values give the same interval. See ``can_bootstrap``.
     """
     chance = random.Random(seed)
     draws = max(200, min(BOOTSTRAP_DRAWS, 2_000 * BOOTSTRAP_DRAWS // len(values)))
     found = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(draws))
     return Interval(found[int(0.025 * (draws - 1))], found[math.ceil(0.975 * (draws - 1))])
+
+
+def can_bootstrap(values: Sequence[float]) -> bool:
+    """Return True for enough values that differ.
+
+    A percentile bootstrap of few values is too narrow: of uniform ones, its 95 % interval holds the mean in 53 % of
+    the samples of 2, in 87 % for 5, in 91 % for 10, and in 94 % for 30. Of equal values it has no width at all.
+    """
+    return len(values) >= FEWEST_FOR_BOOTSTRAP and len(set(values)) > 1
 
 
 def micro(groups: Sequence[Sequence[float]]) -> float:
@@ -91,16 +100,36 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean difference of two paired lists of scores, with its interval from a bootstrap over the pairs."""
+    """The mean difference of two paired lists of scores, with its 95 % interval.
+
+    Attributes:
+        method: How the interval was made: ``Bonett-Price`` or ``bootstrap``.
+    """
 
     mean: float
     interval: Interval
+    method: str
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return the paired difference ``first - second``."""
+    """Return the paired difference ``first - second`` of scores from 0 to 1; there must be at least one pair."""
     pairs = [a - b for a, b in zip(first, second, strict=True)]
-    return Difference(fmean(pairs), bootstrap(pairs)) if pairs else Difference(0.0, Interval(0.0, 0.0))
+    if can_bootstrap(pairs) and any(each not in (-1, 0, 1) for each in pairs):
+        return Difference(fmean(pairs), bootstrap(pairs), "bootstrap")
+    return Difference(fmean(pairs), bonett_price(pairs), "Bonett-Price")
+
+
+def bonett_price(pairs: Sequence[float]) -> Interval:
+    """Return the adjusted Wald interval of a mean paired difference (Bonett and Price 2012), 95 %.
+
+    Its formula is for differences of right and wrong answers: -1, 0 and 1. Other differences between -1 and 1 vary
+    less, so their interval is on the safe side.
+    """
+    total = len(pairs) + 2
+    more = (sum(max(each, 0.0) for each in pairs) + 1) / total
+    less = (sum(max(-each, 0.0) for each in pairs) + 1) / total
+    half = _Z * math.sqrt((more + less - (more - less) ** 2) / total)
+    return Interval(max(-1.0, more - less - half), min(1.0, more - less + half))
 
 
 def kendall_tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -26,6 +26,11 @@ STOPS = (ConfigError, AuthenticationError, ModelConnectionError, RateLimitError)
 would fail as well."""
 
 
+def stops_run(error: Exception) -> bool:
+    """Return True for one of ``STOPS``, or if the server does not know the model (HTTP 404)."""
+    return isinstance(error, STOPS) or (isinstance(error, BadRequestError) and error.status == 404)
+
+
 class Worker:
     """Does the work of one run.
 
@@ -66,7 +71,7 @@ class Worker:
             try:
                 found = await work()
             except Exception as error:  # systems and tools of others run here, too
-                if isinstance(error, STOPS) or (isinstance(error, BadRequestError) and error.status == 404):
+                if stops_run(error):
                     raise
                 if not self.meter.reached:
                     found = {**(failed or {}), "error": described(error)}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import orjson
 
@@ -20,6 +20,7 @@ from diarist.evals.records import Record
 from diarist.exceptions import ConfigError, InputError, ModelResponseError, described
 from diarist.messages import Json, Message, Role
 
+T = TypeVar("T")
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -42,7 +43,9 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One question as one system answered it in one run: the records of a run's folder. A failed item has the score 0.
+    """One question as one system answered it in one run: the records of a run's folder.
+
+    A failed item has the score 0, or what it got without the replies of the judge that failed.
 
     Attributes:
         answer: Empty if the record is lost.
@@ -62,8 +65,8 @@ class Judged:
 
     @property
     def correct(self) -> bool | None:
-        """Return the verdict; None if the item failed, or its metric says neither yes nor no."""
-        return None if self.error else self.judgement["correct"]
+        """Return the verdict; None if there is no judge, or its metric says neither yes nor no."""
+        return self.judgement["correct"]
 
     @property
     def label(self) -> str:
@@ -75,7 +78,7 @@ class Judged:
         return self.judgement.get("error")
 
     def detail(self, name: str) -> Json:
-        """Return a number of ``Grade.details``; None if the item failed."""
+        """Return a number of ``Grade.details``; None if the item has none, since it failed."""
         details: dict[str, Json] = self.judgement.get("details") or {}
         return details.get(name)
 
@@ -89,8 +92,20 @@ class Figure:
     share: bool = True
 
 
-Ask = Callable[[str], Awaitable[str]]
-"""Sends a prompt to the judge and returns its reply. Raises ModelError."""
+class Ask(Protocol):
+    """Asks the judge."""
+
+    async def __call__(self, prompt: str, read: Callable[[str], T], *, about: str = "") -> T | None:
+        """Send a prompt, and return what ``read`` makes of the reply. The report shows prompts' subjects and replies.
+
+        Args:
+            read: Raises ModelResponseError for a reply that it cannot read.
+            about: The subject of the prompt, if an item needs several.
+
+        Returns:
+            None if there is no reply that can be read. It must count as wrong; the item is listed as failed.
+        """
+        ...
 
 
 class Dataset(ABC):
@@ -176,9 +191,6 @@ class Dataset(ABC):
 
         Args:
             ask: Asks the judge; None if there is none, which is possible unless ``judge`` is ``required``.
-
-        Raises:
-            ModelError: The judge failed, or gave a reply that cannot be read.
         """
 
     def sessions_text(self, sessions: Sequence[Session]) -> str:

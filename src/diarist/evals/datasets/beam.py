@@ -61,13 +61,12 @@ class BEAM(Dataset):
 
     def read(self) -> Iterator[History]:
         if self.path.is_dir():
-            folders = [self.path] if (self.path / "chat.json").exists() else sorted(self.path.iterdir(), key=_number)
-            for folder in folders:
-                if (folder / "chat.json").is_file() or (folder / "chat_trunecated.json").is_file():
-                    short = folder / "chat_trunecated.json"  # where the published code prefers it
-                    chat = load_json(short if short.is_file() else folder / "chat.json")
-                    asked = load_json(folder / "probing_questions" / "probing_questions.json")
-                    yield _history(folder.name, chat, asked, str(folder))
+            inner = sorted((each for each in self.path.iterdir() if each.is_dir()), key=_number)
+            for folder in [self.path] if _chat_of(self.path) else inner:
+                if (file := _chat_of(folder)) is None:
+                    raise InputError(f"{folder} has no chat.json; --data is a folder of chats, such as chats/100K")
+                asked = load_json(folder / "probing_questions" / "probing_questions.json")
+                yield _history(folder.name, load_json(file), asked, str(folder))
             return
         for number, row in enumerate(load_items(self.path), 1):
             where = f"{self.path}, item {number}"
@@ -82,7 +81,8 @@ class BEAM(Dataset):
         ask = required(ask)
         rubric = [str(item) for item in question.data["rubric"]]
         points = [
-            _points(await ask(self.fill("judge", question=question.text, item=item, response=response)))
+            await ask(self.fill("judge", question=question.text, item=item, response=response), _points, about=item)
+            or 0.0
             for item in rubric
         ]
         details: dict[str, Json] = {"points": cast(Json, points)}
@@ -97,8 +97,8 @@ class BEAM(Dataset):
         for line in response.split("\n"):
             found = None
             for index in free if line.strip() else ():
-                reply = await ask(self.fill("judge-same", first=rubric[index], second=line))
-                if "yes" in reply.lower():
+                prompt = self.fill("judge-same", first=rubric[index], second=line)
+                if await ask(prompt, _says_yes, about=f"Is this line about “{rubric[index]}”? {line}"):
                     found = index
                     break
             if found is None:
@@ -146,6 +146,10 @@ def _points(reply: str) -> float:
     if found not in (0.0, 0.5, 1.0):
         raise ModelResponseError(f"the judge's score is not 0, 0.5 or 1: {reply:.100}")
     return found
+
+
+def _says_yes(reply: str) -> bool:
+    return "yes" in reply.lower()
 
 
 def _history(id: str, chat: Json, asked: Json, where: str) -> History:
@@ -239,6 +243,12 @@ def _moment(anchor: str) -> datetime | None:
     if match is None or (month := match[1][:3].lower()) not in _MONTHS:
         return None
     return moment_or_none(int(match[3]), _MONTHS.index(month) + 1, int(match[2]))
+
+
+def _chat_of(folder: Path) -> Path | None:
+    """Return the file of a chat; the truncated one where there is one, as the published code prefers it."""
+    files = folder / "chat_trunecated.json", folder / "chat.json"
+    return next((file for file in files if file.is_file()), None)
 
 
 def _number(path: Path) -> tuple[int, str]:

@@ -76,7 +76,7 @@ class HaluMem(Dataset):
                     memory=question.answer,
                     original="\n".join(map(str, question.data["original"])),
                 )
-                label = _label(await ask(prompt), ("Correct", "Hallucination", "Omission", "Other"))
+                known = ("Correct", "Hallucination", "Omission", "Other")
             case _:
                 prompt = self.fill(
                     "judge-answer",
@@ -85,16 +85,18 @@ class HaluMem(Dataset):
                     evidence="\n".join(question.evidence),
                     response=response,
                 )
-                label = _label(await ask(prompt), ("Correct", "Hallucination", "Omission"))
-        return Grade(score=float(label == "Correct"), correct=label == "Correct", label=label)
+                known = ("Correct", "Hallucination", "Omission")
+        label = await ask(prompt, lambda reply: _label(reply, known))
+        return Grade(score=float(label == "Correct"), correct=label == "Correct", label=label or "")
 
     async def _extraction(self, question: Question, response: str, ask: Ask) -> Grade:
         points = 0
         if response.strip():  # as published: without any memory there is nothing to judge
             prompt = self.fill("judge-extraction", memories=response, memory=question.answer)
-            points = _points(json_reply(await ask(prompt)).get("score"))
-        right = points == 0 if question.type == INTERFERENCE else points == 2
-        return Grade(score=float(right), correct=right, label=f"{points} of 2", details={"points": points})
+            points = await ask(prompt, _points)
+        right = points == (0 if question.type == INTERFERENCE else 2)
+        label = "" if points is None else f"{points} of 2"
+        return Grade(score=float(right), correct=right, label=label, details={"points": points})
 
     async def _accuracy(self, question: Question, response: str, ask: Ask) -> Grade:
         found: list[dict[str, Json]] = []
@@ -102,13 +104,8 @@ class HaluMem(Dataset):
             prompt = self.fill(
                 "judge-accuracy", dialogue=str(question.data["dialogue"]), golden=question.answer, memory=note
             )
-            reply = json_reply(await ask(prompt))
-            found.append(
-                {
-                    "points": _points(reply.get("score")),
-                    "target": str(reply.get("covered")).strip().lower() == "true",
-                }
-            )
+            # as published: a memory whose judgement failed has no points, and is none of the target memories
+            found.append(await ask(prompt, _note, about=note) or {"points": 0, "target": False})
         mean = judged_mean([one["points"] / 2 for one in found])
         return Grade(score=mean or 0.0, label=f"{len(found)} memories", details={"notes": cast(Json, found)})
 
@@ -149,9 +146,14 @@ def _harmonic(one: float | None, other: float | None) -> float | None:
     return 2 * one * other / (one + other) if one + other else 0.0
 
 
-def _points(value: Json) -> int:
+def _note(reply: str) -> dict[str, Json]:
+    target = str(json_reply(reply).get("covered")).strip().lower() == "true"
+    return {"points": _points(reply), "target": target}
+
+
+def _points(reply: str) -> int:
     """Return 0, 1 or 2. Raises ModelResponseError."""
-    text = str(value).strip()
+    text = str(json_reply(reply).get("score")).strip()
     if text not in ("0", "1", "2"):
         raise ModelResponseError(f"the judge's score is not 0, 1 or 2: {text:.100}")
     return int(text)

@@ -84,8 +84,8 @@ class LoCoMo(Dataset):
         if ask is None:
             return Grade(score=score)
         prompt = self.fill("judge", question=question.text, answer=question.answer, response=response)
-        verdict = _verdict(await ask(prompt))
-        return Grade(score=score, correct=verdict == "correct", label=verdict)
+        verdict = await ask(prompt, _verdict)
+        return Grade(score=score, correct=verdict == "correct", label=verdict or "")
 
     @classmethod
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:

@@ -88,9 +88,7 @@ class LongMemEval(Dataset):
     async def grade(self, question: Question, response: str, ask: Ask | None) -> Grade:
         prompt = "judge-abstention" if question.data["abstention"] else _JUDGE_PROMPTS[question.type]
         text = self.fill(prompt, question=question.text, answer=question.answer, response=response)
-        reply = (await required(ask)(text)).strip()
-        if not reply:
-            raise ModelResponseError("the judge's reply is empty; a model that thinks first needs more --judge-tokens")
+        reply = await required(ask)(text, _stripped) or ""
         correct = "yes" in reply.lower()
         return Grade(score=float(correct), correct=correct, label=reply)
 
@@ -98,6 +96,12 @@ class LongMemEval(Dataset):
     def summary(cls, judged: Sequence[Judged]) -> list[Figure]:
         abstaining = [one.score for one in judged if one.question["data"]["abstention"]]
         return [Figure("Accuracy on abstention questions", judged_mean(abstaining))]
+
+
+def _stripped(reply: str) -> str:
+    if not reply.strip():
+        raise ModelResponseError("the judge's reply is empty; a model that thinks first needs more --judge-tokens")
+    return reply.strip()
 
 
 def _history(item: dict[str, Json], where: str) -> History:
@@ -113,16 +117,16 @@ def _history(item: dict[str, Json], where: str) -> History:
         raise InputError(f"{where}: haystack_dates, haystack_session_ids and haystack_sessions differ in length")
     found: list[Session] = []
     for place, (date, name, talk) in enumerate(zip(dates, names, talks, strict=True), 1):
-        moment = moment_of(str(date))
+        moment = _moment(str(date), f"{where}, session {place}, haystack_dates")
         turns = objects(talk, f"{where}, session {place}")
         found.append(
             Session(
                 id=f"{place}-{name}",  # ids repeat within a few histories
                 date=str(date),
                 messages=tuple(
-                    message(f"{id}/{place}/{turn}", str(said.get("role")), str(said["content"]), created_at=moment)
+                    message(f"{id}/{place}/{turn}", str(said.get("role")), text, created_at=moment)
                     for turn, said in enumerate(turns, 1)
-                    if str(said.get("content") or "").strip()
+                    if (text := str(field_of(said, "content", f"{where}, session {place}, turn {turn}"))).strip()
                 ),
             )
         )
@@ -134,7 +138,7 @@ def _history(item: dict[str, Json], where: str) -> History:
         text=str(field_of(item, "question", where)),
         answer=str(field_of(item, "answer", where)),
         date=date,
-        asked_at=moment_of(date),
+        asked_at=_moment(date, f"{where}, question_date") if date else None,
         after=len(found),
         evidence=tuple(map(str, cast("list[Json]", item.get("answer_session_ids") or []))),
         data={"abstention": "_abs" in id},
@@ -142,7 +146,10 @@ def _history(item: dict[str, Json], where: str) -> History:
     return History(id=id, sessions=tuple(found), questions=(question,))
 
 
-def moment_of(date: str) -> datetime | None:
-    """Return the time of ``2023/05/20 (Sat) 02:21``; None for another form. The data set names no time zone."""
+def _moment(date: str, where: str) -> datetime:
+    """Return the time of ``2023/05/20 (Sat) 02:21``. The data set names no time zone. Raises InputError."""
     match = _DATE.fullmatch(date.strip())
-    return moment_or_none(*map(int, match.groups())) if match else None
+    found = moment_or_none(*map(int, match.groups())) if match else None
+    if found is None:
+        raise InputError(f"{where}: {date!r} is not a date such as 2023/05/20 (Sat) 02:21")
+    return found

@@ -15,6 +15,8 @@ from diarist.encoding import LONG_NUMBER
 from diarist.exceptions import InputError
 from diarist.messages import Json
 
+_BYTE_ORDER_MARK = "\ufeff"
+_UNDECODED = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -52,21 +54,32 @@ class JsonFile:
 def load(path: Path, *, skip_broken: bool = False) -> JsonFile:
     """Read the file completely. Raises InputError with the place in the file.
 
-    ``skip_broken``: leave out lines that are not JSON.
+    ``skip_broken``: leave out lines that are not JSON, or not UTF-8.
     """
     text = _read_text(path)
     if not text.strip():
         raise InputError("the file is empty")
+    undecoded = _undecoded(text)
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     try:
+        if undecoded:
+            raise json.JSONDecodeError("not UTF-8", text, 0)
         value = parse(text)
     except json.JSONDecodeError as error:
         # Several values are not a JSON document, but may be JSON lines.
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not _is_lines(lines):
-            raise InputError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+            raise InputError(
+                undecoded or f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
+            ) from error
+        if undecoded and not skip_broken:
+            raise BrokenLine(undecoded) from error
         items: list[JsonItem] = []
         broken: list[str] = []
         for number, line in lines:
+            if _UNDECODED.search(line):
+                broken.append(f"line {number}")
+                continue
             try:
                 items.append(JsonItem(f"line {number}", parse(line)))
             except json.JSONDecodeError as error:
@@ -149,6 +162,7 @@ def _storable(value: Any) -> Json:
 
 
 def _read_text(path: Path) -> str:
+    """Return the text with its byte order mark; bytes that are not UTF-8 stand as lone surrogates."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -159,15 +173,19 @@ def _read_text(path: Path) -> str:
         raise InputError("is a zip archive; unpack it, and name the file in it, such as conversations.json")
     if b"\0" in data:
         raise InputError("is a binary file; a conversation is JSON or JSON lines")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        offset = error.start + len(data) - len(error.object)  # without the byte order mark
-        line = data.count(b"\n", 0, offset) + 1
-        raise InputError(
-            f"line {line}: not UTF-8 (byte {data[offset]:#04x} at offset {offset}); "
-            "convert it, for example with iconv -t UTF-8"
-        ) from error
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _undecoded(text: str) -> str:
+    """Return where the first byte is that is not UTF-8, and what to do; empty if there is none."""
+    if (found := _UNDECODED.search(text)) is None:
+        return ""
+    before = text[: found.start()]
+    offset = len(before.encode("utf-8", "surrogateescape"))
+    return (
+        f"line {before.count(chr(10)) + 1}: not UTF-8 (byte {ord(found[0]) - 0xDC00:#04x} at offset {offset}); "
+        "convert it, for example with iconv -t UTF-8"
+    )
 
 
 def _is_lines(lines: list[tuple[int, str]]) -> bool:

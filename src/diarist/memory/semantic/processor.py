@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from typing import Any
@@ -90,10 +91,8 @@ class SemanticRecallProcessor(Processor[Any]):
     async def _recall(
         self, config: SemanticRecallConfig, context: RunContext[Any], question: str, known: set[MessageKey]
     ) -> list[Recalled]:
-        late, now = (
-            TimeoutError(f"it took longer than its timeout of {config.timeout:g} s"),
-            asyncio.get_running_loop().time,
-        )
+        now = asyncio.get_running_loop().time
+        late = TimeoutError(f"it took longer than its timeout of {config.timeout:g} s")
         context.waits_until = now() + config.timeout
         try:
             found = await finish_within(config.timeout, self._found(config, context, question, known), late)
