@@ -163,9 +163,9 @@ class TestResuming:
         items, out = samples.longmemeval(), tmp_path / "a"
         run(command(samples.written(tmp_path / "data.json", items), out))
         before, old = everything(out), items[1][field]
-        items[1][field] = "corrected"
+        items[1][field] = new = "2023/06/02 (Fri) 09:00" if name == "date" else "corrected"
         words = command(samples.written(tmp_path / "data.json", items), out, "--runs", "2")
-        error = f"Error: {out} holds the question 'q2' with {name} = {old!r}, not 'corrected'; use another --out\n"
+        error = f"Error: {out} holds the question 'q2' with {name} = {old!r}, not {new!r}; use another --out\n"
         assert run(words, status=2).stderr == error
         assert everything(out) == before
 
