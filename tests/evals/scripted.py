@@ -58,6 +58,13 @@ def _offline(request: ModelRequest) -> Reply:
     raise ModelConnectionError("connection refused")
 
 
+def failing(*parts: str) -> ScriptedModel:
+    """A reader without a connection for prompts that contain one of these texts."""
+    return ScriptedModel(
+        lambda request: (_offline if any(part in request.text for part in parts) else _answer)(request), name="reader"
+    )
+
+
 def _unknown(request: ModelRequest) -> Reply:
     raise BadRequestError("the model does not exist", status=404)
 

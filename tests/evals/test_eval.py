@@ -218,7 +218,7 @@ class TestResuming:
         run([*words, "wordllama"])
 
     def test_a_run_is_bound_to_its_servers(self, data: Path, tmp_path: Path) -> None:
-        out, url = tmp_path / "a", "http://ann:secret@127.0.0.1:9/v1?key=hidden"
+        out, url = tmp_path / "a", "http://ann:secret@127.0.0.1:9/v1?key=secret"
         words = [
             "eval",
             "longmemeval",
@@ -234,7 +234,7 @@ class TestResuming:
         for role in ("observer", "reader", "judge"):
             words += [f"--{role}", "openai/local"]
         run([*words, "--base-url", url], status=1)
-        assert not any("secret" in path.read_text() or "hidden" in path.read_text() for path in out.iterdir())
+        assert not any("secret" in path.read_text() for path in out.iterdir())
         error = run([*words, "--base-url", "http://127.0.0.1:8/v1"], status=2).stderr
         assert "observer_url = 'http://127.0.0.1:9/v1', not 'http://127.0.0.1:8/v1'" in error
         before = {path.parent for path in (tmp_path / "memories").rglob("memory.db")}
@@ -351,14 +351,36 @@ class TestFailures:
     def test_an_outage_stops_the_run_instead_of_counting_as_failures(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         result = run(command(data, out, reader="offline"), status=1)
-        assert result.stderr.endswith("Error: connection refused\n")
+        assert result.stderr.endswith("Error: question q1 (om, run 1): connection refused\n")
+        assert "om, run 1" not in (out / "report.md").read_text()  # there is nothing yet
         assert not (out / "answers.jsonl").exists()
         run(command(data, tmp_path / "runs" / "b", observer="offline"), status=1)
         assert not any('"error"' in path.read_text() for path in tmp_path.rglob("sessions.jsonl"))
 
+    def test_an_outage_in_the_middle_stops_after_a_few_items(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = samples.written(tmp_path / "data.json", samples.many(12))
+        out, healthy = tmp_path / "a", scripted.ScriptedModel(scripted.reader._replies[0], name="reader")
+        monkeypatch.setattr(scripted, "reader", scripted.failing("[3]", "[4]", "[5]", "[6]", "[7]"))
+        result = run(command(data, out, "--concurrency", "1"), status=1)
+        assert result.stderr.endswith("Error: question q3 (om, run 1): connection refused\n")
+        assert "om, run 1: 9 questions are not judged yet" in (out / "report.md").read_text()
+        monkeypatch.setattr(scripted, "reader", healthy)
+        assert "100.00 %" in run(command(data, out)).stdout
+
+    def test_a_question_that_no_model_takes_fails_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = samples.written(tmp_path / "data.json", samples.many(12))
+        monkeypatch.setattr(scripted, "reader", scripted.failing("[3]", "[11]"))
+        run(command(data, tmp_path / "a"))
+        judged = records(tmp_path / "a", "judgements")
+        failed = {key[2]: one["error"] for key, one in judged.items() if "error" in one}
+        assert failed == dict.fromkeys(("q3", "q11"), "no answer: ModelConnectionError: connection refused")
+        assert len(judged) == 12
+
     def test_a_model_that_the_server_does_not_have_stops_the_run(self, data: Path, tmp_path: Path) -> None:
         result = run(command(data, tmp_path / "runs" / "a", judge="unknown"), status=1)
-        assert result.stderr.endswith("Error: the model does not exist\n")
+        assert result.stderr.endswith("Error: question q1 (om, run 1): the model does not exist\n")
         assert not (tmp_path / "runs" / "a" / "judgements.jsonl").exists()
 
     def test_a_history_that_cannot_be_ingested_fails_its_questions_only(self, tmp_path: Path) -> None:

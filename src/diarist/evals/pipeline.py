@@ -293,13 +293,14 @@ class Evaluation:
                 self._progress.console.print(f"{name} keeps no list of memories, so extraction is not judged for it")
         with self._progress.stage("Answer and judge", len(work), lambda: self._meter.spent) as stage:
 
-            async def one(item: tuple[Memories, int, History, Question]) -> None:
+            async def one(item: tuple[Memories, int, History, Question]) -> bool:
                 store, run, _, question = item
                 before = self._worker.is_done(self._judgements.get(store.name, run, question.id))
                 await self._answer(*item)
                 await self._judge(*item)
                 if self._judgements.get(store.name, run, question.id) is not None:  # else the budget is spent
                     stage.advance(before=before)
+                return not before
 
             await self._worker.each(work, one)
 
