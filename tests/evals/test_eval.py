@@ -361,22 +361,24 @@ class TestFailures:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         data = samples.written(tmp_path / "data.json", samples.many(12))
-        out, healthy = tmp_path / "a", scripted.ScriptedModel(scripted.reader._replies[0], name="reader")
-        monkeypatch.setattr(scripted, "reader", scripted.failing("[3]", "[4]", "[5]", "[6]", "[7]"))
+        out, healthy = tmp_path / "a", scripted.reader
+        monkeypatch.setattr(scripted, "reader", scripted.failing(*(f"[{number}]" for number in range(3, 12))))
         result = run(command(data, out, "--concurrency", "1"), status=1)
         assert result.stderr.endswith("Error: question q3 (om, run 1): connection refused\n")
         assert "om, run 1: 9 questions are not judged yet" in (out / "report.md").read_text()
         monkeypatch.setattr(scripted, "reader", healthy)
         assert "100.00 %" in run(command(data, out)).stdout
 
-    def test_a_question_that_no_model_takes_fails_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        data = samples.written(tmp_path / "data.json", samples.many(12))
-        monkeypatch.setattr(scripted, "reader", scripted.failing("[3]", "[11]"))
-        run(command(data, tmp_path / "a"))
+    def test_questions_that_no_model_takes_fail_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = samples.written(tmp_path / "data.json", samples.many(20))
+        bad = [f"[{number}]" for number in (*range(3, 10), 19)]
+        monkeypatch.setattr(scripted, "reader", scripted.failing(*bad))
+        run(command(data, tmp_path / "a", "--concurrency", "1"))
         judged = records(tmp_path / "a", "judgements")
         failed = {key[2]: one["error"] for key, one in judged.items() if "error" in one}
-        assert failed == dict.fromkeys(("q3", "q11"), "no answer: ModelConnectionError: connection refused")
-        assert len(judged) == 12
+        names = [f"q{part[1:-1]}" for part in bad]
+        assert failed == dict.fromkeys(names, "no answer: ModelConnectionError: connection refused")
+        assert len(judged) == 20
 
     def test_a_model_that_the_server_does_not_have_stops_the_run(self, data: Path, tmp_path: Path) -> None:
         result = run(command(data, tmp_path / "runs" / "a", judge="unknown"), status=1)

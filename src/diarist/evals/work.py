@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ STOPS = (ConfigError, AuthenticationError, ModelConnectionError, RateLimitError)
 """Errors that are likely not an item's fault: further calls would fail as well."""
 
 IN_A_ROW = 5
-"""Items in a row with such errors that stop a run."""
+"""Items in a row with such errors that stop a run; with many at the same time, twice as many as these."""
 
 
 def stops_run(error: Exception) -> bool:
@@ -96,7 +97,8 @@ class Worker:
         """Do the work for each item, until the budget is spent.
 
         An item whose model cannot be used is tried again after the others. If some of the others succeeded, it then
-        counts as failed.
+        counts as failed. After such an item, the next one is taken from the other end, since its neighbours may share
+        its fault, such as a history that is too long.
 
         Args:
             work: Returns False if there was nothing to do.
@@ -109,11 +111,10 @@ class Worker:
         row: list[Unavailable] = []
         succeeded = False
 
-        async def worker(waiting: Iterator[T]) -> None:
+        async def worker(waiting: deque[T]) -> None:
             nonlocal succeeded
-            for item in waiting:
-                if self.meter.reached:
-                    return
+            while waiting and not self.meter.reached:
+                item = waiting.pop() if row else waiting.popleft()
                 try:
                     if await work(item):
                         succeeded = True
@@ -123,16 +124,17 @@ class Worker:
                 except Unavailable as error:
                     postponed.append(item)
                     row.append(error)
-                    if len(row) == IN_A_ROW:
+                    if len(row) == max(IN_A_ROW, 2 * self._concurrency):
                         raise row[0] from error
 
         async def all_of(some: Iterable[T]) -> None:
-            waiting = iter(some)
+            waiting = deque(some)
             await gather_or_cancel([worker(waiting) for _ in range(self._concurrency)])
 
         await all_of(items)
         if row and not succeeded:
             raise row[0]
+        row.clear()
         self._last_try = True
         await all_of(postponed)
         self._last_try = False
