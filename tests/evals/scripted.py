@@ -69,6 +69,10 @@ def _unknown(request: ModelRequest) -> Reply:
     raise BadRequestError("the model does not exist", status=404)
 
 
+def _forgetful(request: ModelRequest) -> Reply:
+    return Reply(text="I do not know.", usage=Usage(input_tokens=100, output_tokens=10))
+
+
 def silent(request: ModelRequest) -> Reply:
     return Reply(text="", usage=Usage(input_tokens=50, output_tokens=1))
 
@@ -76,6 +80,7 @@ def silent(request: ModelRequest) -> Reply:
 offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
+forgetful = ScriptedModel(_forgetful, name="reader")
 searching = ScriptedModel(_searching, name="searching")
 judge = ScriptedModel(_verdict, name="judge")
 unknown = ScriptedModel(_unknown, name="unknown")

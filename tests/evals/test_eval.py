@@ -151,6 +151,31 @@ class TestResuming:
         run(words)
         assert everything(out) == before
 
+    def test_a_judgement_belongs_to_its_answer(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = tmp_path / "a"
+        words = command(data, out, "--concurrency", "1")
+        run(words)
+        path = out / "answers.jsonl"
+        path.write_bytes(path.read_bytes()[:-30])
+        monkeypatch.setattr(scripted, "reader", scripted.forgetful)
+        assert "75.00 %" in run(words).stdout
+        assert records(out, "judgements")["om", 1, "q4_abs", None, None]["correct"] is False
+
+    def test_an_answer_that_was_tried_again_is_judged_again(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out, healthy = tmp_path / "a", scripted.reader
+        monkeypatch.setattr(scripted, "reader", scripted.ScriptedModel(scripted.broken._replies[0], name="reader"))
+        words = command(data, out, "--concurrency", "1")
+        run(words)
+        monkeypatch.setattr(scripted, "reader", healthy)
+        run([*words, "--retry-failed", "--budget", "0.0001"], status=3)  # it has answered, but not judged
+        assert "om, run 1: 1 question" in (out / "report.md").read_text()
+        run([*words, "--budget", "1"])
+        assert records(out, "judgements")["om", 1, "q1", None, None]["correct"] is True
+
     def test_other_settings_need_another_folder(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out))
