@@ -37,6 +37,14 @@ def longmemeval() -> list[dict[str, Any]]:
     ]
 
 
+def many(count: int) -> list[dict[str, Any]]:
+    """Questions with their numbers, from 0 on."""
+    return [
+        longmemeval_item(f"q{number}", "multi-session", f"[{number}] How many cats?", "3", "I adopted a third cat.")
+        for number in range(count)
+    ]
+
+
 def written(path: Path, value: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")

@@ -58,8 +58,19 @@ def _offline(request: ModelRequest) -> Reply:
     raise ModelConnectionError("connection refused")
 
 
+def failing(*parts: str) -> ScriptedModel:
+    """A reader without a connection for prompts that contain one of these texts."""
+    return ScriptedModel(
+        lambda request: (_offline if any(part in request.text for part in parts) else _answer)(request), name="reader"
+    )
+
+
 def _unknown(request: ModelRequest) -> Reply:
     raise BadRequestError("the model does not exist", status=404)
+
+
+def _forgetful(request: ModelRequest) -> Reply:
+    return Reply(text="I do not know.", usage=Usage(input_tokens=100, output_tokens=10))
 
 
 def silent(request: ModelRequest) -> Reply:
@@ -69,6 +80,7 @@ def silent(request: ModelRequest) -> Reply:
 offline = ScriptedModel(_offline, name="offline")
 observer = ScriptedModel(_notes, name="observer")
 reader = ScriptedModel(_answer, name="reader")
+forgetful = ScriptedModel(_forgetful, name="reader")
 searching = ScriptedModel(_searching, name="searching")
 judge = ScriptedModel(_verdict, name="judge")
 unknown = ScriptedModel(_unknown, name="unknown")

@@ -152,6 +152,31 @@ class TestResuming:
         run(words)
         assert everything(out) == before
 
+    def test_a_judgement_belongs_to_its_answer(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = tmp_path / "a"
+        words = command(data, out, "--concurrency", "1")
+        run(words)
+        path = out / "answers.jsonl"
+        path.write_bytes(path.read_bytes()[:-30])
+        monkeypatch.setattr(scripted, "reader", scripted.forgetful)
+        assert "75.00 %" in run(words).stdout
+        assert records(out, "judgements")["om", 1, "q4_abs", None, None]["correct"] is False
+
+    def test_an_answer_that_was_tried_again_is_judged_again(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out, healthy = tmp_path / "a", scripted.reader
+        monkeypatch.setattr(scripted, "reader", scripted.ScriptedModel(scripted.broken._replies[0], name="reader"))
+        words = command(data, out, "--concurrency", "1")
+        run(words)
+        monkeypatch.setattr(scripted, "reader", healthy)
+        run([*words, "--retry-failed", "--budget", "0.0001"], status=3)  # it has answered, but not judged
+        assert "om, run 1: 1 question" in (out / "report.md").read_text()
+        run([*words, "--budget", "1"])
+        assert records(out, "judgements")["om", 1, "q1", None, None]["correct"] is True
+
     def test_other_settings_need_another_folder(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         run(command(data, out))
@@ -220,7 +245,7 @@ class TestResuming:
         run([*words, "wordllama"])
 
     def test_a_run_is_bound_to_its_servers(self, data: Path, tmp_path: Path) -> None:
-        out, url = tmp_path / "a", "http://ann:secret@127.0.0.1:9/v1?key=hidden"
+        out, url = tmp_path / "a", "http://ann:secret@127.0.0.1:9/v1?key=secret"
         words = [
             "eval",
             "longmemeval",
@@ -236,7 +261,7 @@ class TestResuming:
         for role in ("observer", "reader", "judge"):
             words += [f"--{role}", "openai/local"]
         run([*words, "--base-url", url], status=1)
-        assert not any("secret" in path.read_text() or "hidden" in path.read_text() for path in out.iterdir())
+        assert not any("secret" in path.read_text() for path in out.iterdir())
         error = run([*words, "--base-url", "http://127.0.0.1:8/v1"], status=2).stderr
         assert "observer_url = 'http://127.0.0.1:9/v1', not 'http://127.0.0.1:8/v1'" in error
         before = {path.parent for path in (tmp_path / "memories").rglob("memory.db")}
@@ -355,14 +380,38 @@ class TestFailures:
     def test_an_outage_stops_the_run_instead_of_counting_as_failures(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "runs" / "a"
         result = run(command(data, out, reader="offline"), status=1)
-        assert result.stderr.endswith("Error: connection refused\n")
+        assert result.stderr.endswith("Error: question q1 (om, run 1): connection refused\n")
+        assert "om, run 1: nothing is judged yet" in (out / "report.md").read_text()
         assert not (out / "answers.jsonl").exists()
         run(command(data, tmp_path / "runs" / "b", observer="offline"), status=1)
         assert not any('"error"' in path.read_text() for path in tmp_path.rglob("sessions.jsonl"))
 
+    def test_an_outage_in_the_middle_stops_after_a_few_items(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = samples.written(tmp_path / "data.json", samples.many(12))
+        out, healthy = tmp_path / "a", scripted.reader
+        monkeypatch.setattr(scripted, "reader", scripted.failing(*(f"[{number}]" for number in range(3, 12))))
+        result = run(command(data, out, "--concurrency", "1"), status=1)
+        assert result.stderr.endswith("Error: question q3 (om, run 1): connection refused\n")
+        assert "om, run 1: 9 questions are not judged yet" in (out / "report.md").read_text()
+        monkeypatch.setattr(scripted, "reader", healthy)
+        assert "100.00 %" in run(command(data, out)).stdout
+
+    def test_questions_that_no_model_takes_fail_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = samples.written(tmp_path / "data.json", samples.many(20))
+        bad = [f"[{number}]" for number in (*range(3, 10), 19)]
+        monkeypatch.setattr(scripted, "reader", scripted.failing(*bad))
+        run(command(data, tmp_path / "a", "--concurrency", "1"))
+        judged = records(tmp_path / "a", "judgements")
+        failed = {key[2]: one["error"] for key, one in judged.items() if "error" in one}
+        names = [f"q{part[1:-1]}" for part in bad]
+        assert failed == dict.fromkeys(names, "no answer: ModelConnectionError: connection refused")
+        assert len(judged) == 20
+
     def test_a_model_that_the_server_does_not_have_stops_the_run(self, data: Path, tmp_path: Path) -> None:
         result = run(command(data, tmp_path / "runs" / "a", judge="unknown"), status=1)
-        assert result.stderr.endswith("Error: the model does not exist\n")
+        assert result.stderr.endswith("Error: question q1 (om, run 1): the model does not exist\n")
         assert not (tmp_path / "runs" / "a" / "judgements.jsonl").exists()
 
     def test_a_history_that_cannot_be_ingested_fails_its_questions_only(self, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from diarist.evals.report import money, write_report
 from diarist.evals.results import Results
 from diarist.evals.settings import Settings
 from diarist.evals.systems.base import System
+from diarist.evals.work import Unavailable
 from diarist.exceptions import InputError, described
 from diarist.models.base import Model
 
@@ -48,7 +49,14 @@ def run_evaluation(settings: Settings, *, api_key_env: str | None) -> bool:
     try:
         outcome = asyncio.run(evaluation.run())
     except KeyboardInterrupt:
-        console.print(f"Interrupted. What is finished stays in {settings.out}; repeat the command to continue.")
+        console.print(
+            f"Interrupted. What is finished stays in {settings.out}; repeat the command to continue. "
+            f"diarist eval report {settings.out} reports what is there."
+        )
+        raise
+    except Unavailable:
+        write_report(settings.out)
+        console.print(f"Stopped by an error. Repeat the command to continue. Report: {settings.out / 'report.html'}")
         raise
     results = write_report(settings.out)
     print_results(results)

@@ -49,11 +49,12 @@ class Memories:
         """Return True if the system can list the memories of a session."""
         return isinstance(self.system, TakesNotes)
 
-    async def ingest(self, history: History, stage: Stage) -> None:
+    async def ingest(self, history: History, stage: Stage) -> bool:
         """Give the system the sessions that it does not have yet, and take the contexts of questions in between.
 
-        Raises DiaristError as ``Worker.do``.
+        Returns False if it had all sessions. Raises DiaristError as ``Worker.do``.
         """
+        new = False
         await self._take_contexts(history, 0)
         for place, session in enumerate(history.sessions, 1):
             before = self._is_done(self._sessions.get(history.id, session.id))
@@ -65,15 +66,17 @@ class Memories:
                     return {}
 
                 await self._worker.do(self._sessions, record, add)
+                new = True
             done = self._sessions.get(history.id, session.id)
             if done is None:  # the budget is spent
-                return
+                break
             stage.advance(before=before)
             if "error" in done:
                 for _ in history.sessions[place:]:
                     stage.advance(before=True)
-                return
+                break
             await self._take_contexts(history, place)
+        return new
 
     async def _take_contexts(self, history: History, place: int) -> None:
         """Take the contexts of the questions that come after ``place`` sessions."""

@@ -23,7 +23,7 @@ from diarist.evals.lock import locked
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
-from diarist.evals.records import Record, Records, digest, file_name, read_record, read_text, write_text
+from diarist.evals.records import Record, Records, answer_digest, digest, file_name, read_record, read_text, write_text
 from diarist.evals.settings import BUILT_IN, USED_BY, Settings
 from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
 from diarist.evals.systems.observational import ObservationalMemory
@@ -300,13 +300,14 @@ class Evaluation:
                 self._progress.console.print(f"{name} keeps no list of memories, so extraction is not judged for it")
         with self._progress.stage("Answer and judge", len(work), lambda: self._meter.spent) as stage:
 
-            async def one(item: tuple[Memories, int, History, Question]) -> None:
+            async def one(item: tuple[Memories, int, History, Question]) -> bool:
                 store, run, _, question = item
-                before = self._worker.is_done(self._judgements.get(store.name, run, question.id))
+                before = self._is_judged(store, run, question)
                 await self._answer(*item)
                 await self._judge(*item)
                 if self._judgements.get(store.name, run, question.id) is not None:  # else the budget is spent
                     stage.advance(before=before)
+                return not before
 
             await self._worker.each(work, one)
 
@@ -355,9 +356,10 @@ class Evaluation:
 
     async def _judge(self, store: Memories, run: int, history: History, question: Question) -> None:
         answer = self._answers.get(store.name, run, question.id)
-        if answer is None or self._worker.is_done(self._judgements.get(store.name, run, question.id)):
+        if answer is None or self._is_judged(store, run, question):
             return
         record: Record = {"system": store.name, "run": run, "question": question.id}
+        record["answer_sha256"] = answer_digest(answer)
         model = self._models.get("judge")
         failed: Record = {"score": 0.0, "correct": None if model is None else False}
         if "error" in answer:
@@ -397,6 +399,14 @@ class Evaluation:
 
         named = {"model": model.id} if isinstance(model, MeteredModel) else {}
         await self._worker.do(self._judgements, record | named, grade, failed)
+
+    def _is_judged(self, store: Memories, run: int, question: Question) -> bool:
+        """Return True if the present answer has a judgement, and need not be judged again."""
+        answer = self._answers.get(store.name, run, question.id)
+        judgement = self._judgements.get(store.name, run, question.id)
+        if answer is None or judgement is None or judgement.get("answer_sha256") != answer_digest(answer):
+            return False
+        return self._worker.is_done(answer) and self._worker.is_done(judgement)
 
     def _publish(self, store: Memories, kept: Record) -> None:
         """Put the context's file into the run's folder, as a link to the same file where that is possible."""

@@ -87,6 +87,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
+def answer_digest(answer: Record) -> str:
+    """Return a hash of what is judged of an answer: its text, or the context alone, or its error."""
+    return digest(str(answer.get("error") or answer.get("hypothesis") or answer.get("context_sha256")))
+
+
 def file_name(id: str) -> str:
     """Return a file name for an id: its own characters where they are safe, and a part of its hash if some are not."""
     safe = re.sub(r"[^\w.-]", "_", id)

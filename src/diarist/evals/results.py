@@ -13,7 +13,7 @@ import orjson
 
 from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Figure, Judged, judged_mean
-from diarist.evals.records import Record, Records, read_record
+from diarist.evals.records import Record, Records, answer_digest, read_record
 from diarist.evals.statistics import (
     Difference,
     Interval,
@@ -133,8 +133,10 @@ class Results:
         found: list[Judged] = []
         for id, question in self.questions.items():
             judgement = self._judgements.get(system, run, id)
-            if question["part"] == part and judgement is not None:
-                answer = self._answers.get(system, run, id) or {}
+            answer = self._answers.get(system, run, id) or {}
+            if judgement is None or (answer and judgement.get("answer_sha256") not in (None, answer_digest(answer))):
+                continue  # not judged yet, or an earlier answer was
+            if question["part"] == part:
                 found.append(Judged(question=question, answer=answer, judgement=judgement))
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 from uuid import uuid4
@@ -15,6 +16,7 @@ from diarist.exceptions import (
     BadRequestError,
     ConfigError,
     ModelConnectionError,
+    ModelError,
     RateLimitError,
     described,
 )
@@ -22,13 +24,19 @@ from diarist.exceptions import (
 T = TypeVar("T")
 
 STOPS = (ConfigError, AuthenticationError, ModelConnectionError, RateLimitError)
-"""Errors that stop a run, instead of counting as failures of items: they are not the item's fault, and further calls
-would fail as well."""
+"""Errors that are likely not an item's fault: further calls would fail as well."""
+
+IN_A_ROW = 5
+"""Items in a row with such errors that stop a run; with many at the same time, twice as many as these."""
 
 
 def stops_run(error: Exception) -> bool:
     """Return True for one of ``STOPS``, or if the server does not know the model (HTTP 404)."""
     return isinstance(error, STOPS) or (isinstance(error, BadRequestError) and error.status == 404)
+
+
+class Unavailable(ModelError):
+    """A model could not be used for an item; the message names it."""
 
 
 class Worker:
@@ -47,6 +55,7 @@ class Worker:
     ) -> None:
         self.meter, self.run_id = meter, run_id
         self._interrupted, self._concurrency, self._retry = interrupted, concurrency, retry_failed
+        self._last_try = False
 
     def is_done(self, record: Record | None) -> bool:
         """Return True if the work behind a record need not be done (again)."""
@@ -63,7 +72,8 @@ class Worker:
             failed: Further fields in case of an error.
 
         Raises:
-            DiaristError: One of ``STOPS``, or the server does not know the model (HTTP 404).
+            Unavailable: An error that ``stops_run``, unless this is the item's last try.
+            ConfigError: Something is missing.
         """
         began = time.monotonic()
         found: Record | None = None
@@ -71,8 +81,10 @@ class Worker:
             try:
                 found = await work()
             except Exception as error:  # systems and tools of others run here, too
-                if stops_run(error):
+                if isinstance(error, ConfigError):
                     raise
+                if stops_run(error) and not self._last_try:
+                    raise Unavailable(f"{_named(record)}: {error}") from error
                 if not self.meter.reached:
                     found = {**(failed or {}), "error": described(error)}
             finally:
@@ -81,17 +93,55 @@ class Worker:
         if found is not None:
             records.add(record | found | spent.fields() | {"seconds": round(time.monotonic() - began, 3)})
 
-    async def each(self, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-        """Do the work for each item, until the budget is spent."""
-        waiting = iter(items)
+    async def each(self, items: Iterable[T], work: Callable[[T], Awaitable[bool]]) -> None:
+        """Do the work for each item, until the budget is spent.
 
-        async def worker() -> None:
-            for item in waiting:
-                if self.meter.reached:
-                    return
+        An item whose model cannot be used is tried again after the others. If some of the others succeeded, it then
+        counts as failed. After such an item, the next one is taken from the other end, since its neighbours may share
+        its fault, such as a history that is too long.
+
+        Args:
+            work: Returns False if there was nothing to do.
+
+        Raises:
+            Unavailable: ``IN_A_ROW`` items without a success in between, or all items, could not use a model.
+            ConfigError: Something is missing.
+        """
+        postponed: list[T] = []
+        row: list[Unavailable] = []
+        succeeded = False
+
+        async def worker(waiting: deque[T]) -> None:
+            nonlocal succeeded
+            while waiting and not self.meter.reached:
+                item = waiting.pop() if row else waiting.popleft()
                 try:
-                    await work(item)
+                    if await work(item):
+                        succeeded = True
+                        row.clear()
                 except BudgetReached:
                     return
+                except Unavailable as error:
+                    postponed.append(item)
+                    row.append(error)
+                    if len(row) == max(IN_A_ROW, 2 * self._concurrency):
+                        raise row[0] from error
 
-        await gather_or_cancel([worker() for _ in range(self._concurrency)])
+        async def all_of(some: Iterable[T]) -> None:
+            waiting = deque(some)
+            await gather_or_cancel([worker(waiting) for _ in range(self._concurrency)])
+
+        await all_of(items)
+        if row and not succeeded:
+            raise row[0]
+        row.clear()
+        self._last_try = True
+        await all_of(postponed)
+        self._last_try = False
+
+
+def _named(record: Record) -> str:
+    """Return the name of a piece of work, for errors."""
+    if "system" in record:
+        return f"question {record['question']} ({record['system']}, run {record['run']})"
+    return " of ".join(f"{name} {record[name]}" for name in ("session", "history", "question") if name in record)
