@@ -137,7 +137,15 @@ async def test_nan_is_null_wherever_a_result_is_seen() -> None:
         """Mean."""
         return math.nan
 
-    assert [(await call(each)).result for each in (measure, mean)] == [[None, 1.5], None]
+    class Mean(BaseModel):
+        value: float
+
+    def model() -> BaseModel:
+        """Mean."""
+        return Mean(value=math.nan)
+
+    results = [(await call(each)).result for each in (measure, mean, model)]
+    assert results == [[None, 1.5], None, {"value": None}]
 
 
 async def test_a_generator_is_a_tool_that_returns_what_it_yields() -> None:

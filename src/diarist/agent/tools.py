@@ -15,7 +15,7 @@ from diarist.agent.held_output import result_chunk
 from diarist.agent.result import AgentResult
 from diarist.chunks import Chunk
 from diarist.concurrency import being_cancelled, gather_or_cancel
-from diarist.encoding import clean, jsonable
+from diarist.encoding import jsonable
 from diarist.exceptions import ProcessorAbort, ProcessorResultError, ToolError, described, message_of
 from diarist.messages import MAX_NESTING, Json, ToolPart, too_deep
 from diarist.processors.hook_calls import OnToolCall, OnToolResult
@@ -211,7 +211,7 @@ def plain(value: Any) -> Json:
         value = _answers(value)
         if value is None or isinstance(value, str | int | bool):
             return value
-        result = clean(jsonable(value))
+        result = jsonable(jsonable(value), inf_nan_mode="null")  # the mode does not reach into models
     except ValueError as error:  # an object that pydantic does not know, or one that contains itself
         raise ToolError(f"the result has no JSON form: {error}") from error
     except RecursionError as error:
