@@ -100,7 +100,7 @@ def test_questions_can_be_limited(tmp_path: Path) -> None:
     two = [*samples.locomo(), {**samples.locomo()[0], "sample_id": "conv-2"}]
     data = samples.written(tmp_path / "locomo10.json", two)
     evaluate("locomo", data, tmp_path / "a", "--items", "1", "--questions", "2", judge=False)
-    assert [line["question"] for line in lines(tmp_path / "a", "judgements.jsonl")] == ["conv-1-1", "conv-1-3"]
+    assert [line["question"] for line in lines(tmp_path / "a", "judgements.jsonl")] == ["conv-1-1", "conv-1-5"]
 
 
 def test_a_data_set_with_an_id_twice_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import orjson
@@ -222,8 +223,14 @@ class TestBaselines:
         assert cut("one two three four", 2) == "one two"
 
     def test_evenly_spread(self) -> None:
-        assert spread(10, 4) == [0, 2, 5, 7]
+        assert spread(10, 4) == [0, 2, 4, 8]
         assert spread(3, None) == spread(3, 9) == [0, 1, 2]
+        assert spread(1, 1) == [0]
+
+    def test_a_larger_choice_contains_each_smaller_one(self) -> None:
+        choices = [set(spread(37, wanted)) for wanted in range(1, 38)]
+        assert [len(choice) for choice in choices] == [*range(1, 38)]
+        assert all(small < large for small, large in pairwise(choices))
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

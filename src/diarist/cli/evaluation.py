@@ -52,10 +52,10 @@ def evaluate(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="How often each question is answered and judged.")] = 1,
     items: Annotated[
-        int | None, typer.Option(min=1, help="Number of histories, evenly spread over the file. Default: all.")
+        int | None, typer.Option(min=1, help="Number of histories, spread over the file. Default: all.")
     ] = None,
     questions: Annotated[
-        int | None, typer.Option(min=1, help="Number of questions per history, evenly spread. Default: all.")
+        int | None, typer.Option(min=1, help="Number of questions per history, spread. Default: all.")
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Stop when this run has cost so many US dollars.")] = None,
     price: Annotated[

@@ -95,7 +95,11 @@ def speaker_of(message: Message) -> str:
 
 
 def spread(count: int, wanted: int | None) -> list[int]:
-    """Return ``wanted`` indices below ``count``, evenly spread from 0 on; all of them for None or a larger number."""
-    if wanted is None or wanted >= count:
-        return list(range(count))
-    return [index * count // wanted for index in range(wanted)]
+    """Return ``wanted`` indices below ``count``, spread from 0 on; all of them for None or a larger number.
+
+    A larger ``wanted`` adds indices and drops none: they are chosen in the order of their reversed bits, so the first
+    halve the whole, the next the halves, and so on.
+    """
+    bits = max(1, (count - 1).bit_length())
+    order = sorted(range(count), key=lambda index: f"{index:0{bits}b}"[::-1])
+    return sorted(order[:wanted])

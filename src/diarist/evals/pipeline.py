@@ -150,7 +150,13 @@ class Evaluation:
                 await self._answer_and_judge()
         finally:
             self._write_ingest()
-        failed = tuple(str(record["error"]) for record in self._judgements if "error" in record)  # also of answers
+        failed = tuple(
+            str(record["error"])  # also of the answer
+            for record in self._judgements
+            if "error" in record
+            and (answer := self._answers.get(record["system"], record["run"], record["question"])) is not None
+            and record.get("answer_sha256") == answer_digest(answer)
+        )
         return Outcome(not self._meter.reached, failed, self._meter.spent, frozenset(self._meter.unpriced))
 
     def _questions_of(self, history: History) -> Sequence[Question]:
