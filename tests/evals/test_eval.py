@@ -581,10 +581,11 @@ class TestReport:
 
     def test_it_says_in_what_two_runs_differ(self, data: Path, tmp_path: Path) -> None:
         run(command(data, tmp_path / "a"))
-        run(command(data, tmp_path / "b", "--reading", "direct", judge="broken"))
+        run(command(data, tmp_path / "b", "--reading", "direct", "--reader-tokens", "90", judge="broken"))
         run(["eval", "report", str(tmp_path / "a"), str(tmp_path / "b")])
         judges = "judge (tests.evals.scripted:judge and tests.evals.scripted:broken)"
-        says = f"**The two runs differ in** {judges}, reading (con and direct). A difference may come from that."
+        others = "reading (con and direct), reader_tokens (none and 90)"
+        says = f"**The two runs differ in** {judges}, {others}. A difference may come from that."
         assert says in (tmp_path / "a" / "report.md").read_text()
 
     @pytest.mark.parametrize("left", ['{"settings": {"data', "", "[]"])

@@ -221,7 +221,7 @@ def test_a_broken_folder_of_beam_is_refused_with_its_place(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"probing_questions\.json cannot be read"):
         read_evidence(tmp_path / "100K")
     (folder / "chat.json").unlink()
-    with pytest.raises(InputError, match=r"7 has no chat\.json"):
+    with pytest.raises(InputError, match=r"7 has no chat\.json; --data is a folder of chats"):
         read_evidence(tmp_path / "100K")
 
 

@@ -32,7 +32,7 @@ summary { cursor: pointer; overflow-wrap: anywhere } details b { display: inline
 dl { margin: .5rem 0 .5rem min(4rem, 4vw) } dt { color: var(--soft) } .about { color: var(--soft) }
 dd { margin: 0 0 .5rem; white-space: pre-wrap; overflow-wrap: anywhere } p { max-width: 48rem }
 dd ol { margin: 0; padding-left: 1.5rem; white-space: normal } dd li { white-space: pre-wrap }
-.plot { overflow-x: auto } svg { max-width: 100%; min-width: 30rem; height: auto; margin: .5rem 0 }
+.plot { overflow-x: auto } svg { max-width: 100%; min-width: 20rem; height: auto; margin: .5rem 0 }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif } svg .soft { fill: var(--soft) }
 svg .grid { stroke: var(--line) } form label { display: inline-block; margin: 0 1rem .3rem 0 }
 select { max-width: 100%; font: inherit }
@@ -45,7 +45,8 @@ const form = document.querySelector("form"), items = [...document.querySelectorA
 function filter() {
   const wanted = [...form.querySelectorAll("select")].filter(one => one.value)
   for (const item of items) item.hidden = !wanted.every(one => item.dataset[one.name] === one.value)
-  form.querySelector("output").textContent = items.filter(item => !item.hidden).length + " of " + items.length
+  const shown = items.filter(item => !item.hidden).length
+  form.querySelector("output").textContent = shown + " of " + items.length + " answers"
 }
 function follow() {
   const words = location.hash.slice(1), item = document.getElementById(words)

@@ -404,7 +404,7 @@ class Evaluation:
             return graded
 
         named = {"model": model.id} if isinstance(model, MeteredModel) else {}
-        await self._worker.do(self._judgements, record | named, grade, failed)
+        await self._worker.do(self._judgements, record | named, grade, failed | {"replies": replies})
 
     def _is_judged(self, store: Memories, run: int, question: Question) -> bool:
         """Return True if the present answer has a judgement, and need not be judged again."""

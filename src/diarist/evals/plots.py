@@ -8,9 +8,19 @@ from collections.abc import Mapping, Sequence
 from diarist.evals.results import Average
 
 _COLOURS = (
-    *("#2f6db3", "#cf7522", "#3d9970", "#8e5ea2", "#c4314b", "#7f8c8d", "#1596a8", "#d0559f", "#6b8e23", "#a0673c"),
+    "#2f6db3",
+    "#cf7522",
+    "#3d9970",
+    "#8e5ea2",
+    "#c4314b",
+    "#7f8c8d",
+    "#1596a8",
+    "#d0559f",
+    "#6b8e23",
+    "#a0673c",
 )
-_LEFT, _WIDTH, _BAR, _NAME = 44, 480, 14, 18
+_LEFT, _WIDTH, _BAR, _NAME = 44, 300, 14, 18
+"""Pixels; the plot fits on the screen of a telephone, since smaller letters could not be read there."""
 
 
 def average_plot(averages: Mapping[str, Sequence[Average]]) -> str:
@@ -93,7 +103,7 @@ def _legend(systems: Sequence[str], top: float) -> list[str]:
 
 
 def _svg(height: float, shapes: Sequence[str], label: str) -> str:
-    width = _LEFT + _WIDTH + 30
+    width = _LEFT + _WIDTH + 20
     return (
         f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{label}">'
         + "".join(shapes)

@@ -24,7 +24,10 @@ _AVERAGES_NOTE = (
     "runs, each question counts with its mean, so the intervals are about questions, not about runs."
 )
 
-_SHOWN_IN_WORDS = ("dataset", "data", "prompts", "observer", "reader", "judge", "memory_per_run")
+_SHOWN_IN_WORDS = (
+    *("dataset", "data", "prompts", "memory_per_run"),
+    *("observer", "reader", "judge", "observer_url", "reader_url", "judge_url"),
+)
 """Settings that the table of the run shows in rows of their own."""
 
 Row = Sequence[str]
@@ -122,7 +125,11 @@ def _run_section(results: Results) -> Section:
         ("Questions", f"{len(results.questions):,}"),
         ("Metric", run["metric"]),
         ("Judge's prompts", "as published" if run["exact_prompts"] else "our own wording (see prompts.json)"),
-        *((name.capitalize(), str(settings[name] or "none")) for name in ("observer", "reader", "judge")),
+        *(
+            (name.capitalize(), str(settings[name] or "none") + (f" at {url}" if url else ""))
+            for name in ("observer", "reader", "judge")
+            for url in [settings.get(f"{name}_url")]
+        ),
         *((name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in shown.items()),
         ("Runs", f"{run['runs']:,}"),
         ("Memories", "made again for every run" if settings["memory_per_run"] else "made once, and shared by the runs"),

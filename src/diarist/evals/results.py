@@ -280,7 +280,7 @@ def _average(name: str, values: Sequence[float], metric: Metric, runs: Sequence[
 
 
 def _words(value: Json) -> str:
-    return str(value) if isinstance(value, str | int | float) else orjson.dumps(value).decode()
+    return "none" if value is None else value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def cost_of(stage: str, records: Sequence[Record]) -> Cost:
