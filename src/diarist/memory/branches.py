@@ -13,6 +13,7 @@ from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.divergence import (
     EDITED_KEY,
+    REWRITTEN_KEY,
     BranchPlace,
     Divergence,
     divergence,
@@ -309,7 +310,7 @@ def unstored(message: Message) -> Message:
     return replace(
         message,
         parts=list(message.parts),
-        metadata={key: value for key, value in message.metadata.items() if key != EDITED_KEY},
+        metadata={key: value for key, value in message.metadata.items() if key not in (EDITED_KEY, REWRITTEN_KEY)},
         thread_id=None,
         resource_id=None,
         run_id=None,
