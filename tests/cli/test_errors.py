@@ -164,7 +164,10 @@ def test_a_worker_without_its_memory_says_what_is_wrong(
         ("observe chat.json --model opena/gpt-5-mini", "did you mean 'openai'?"),
         ("import nothing.json memory.db", "the file nothing.json does not exist"),
         ("import . memory.db", ". is a folder"),
-        ("eval locomo --data talks.json --out chat.json --reader tests.evals.scripted:anything", "File exists"),
+        (
+            "eval locomo --data talks.json --out chat.json --reader tests.evals.scripted:anything",
+            "--out names a folder",
+        ),
         ("import chat.json nowhere/memory.db", "the folder nowhere does not exist"),
         ("export nothing.db -", "the file nothing.db does not exist"),
         ("migrate nothing.db", "the file nothing.db does not exist"),

@@ -602,6 +602,21 @@ class TestReport:
         error = run(["eval", "report", str(tmp_path)], status=2).stderr
         assert f"Error: {tmp_path / 'run.json'} is damaged: it names none of the data sets longmemeval" in error
 
+    @pytest.mark.parametrize(
+        ("name", "field", "value"),
+        [("judgements.jsonl", "score", None), ("questions.jsonl", "part", None), ("run.json", "systems", {})],
+    )
+    def test_a_damaged_file_is_named(self, name: str, field: str, value: Any, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "a"
+        run(command(data, out))
+        first, _, rest = (out / name).read_text().partition("\n") if name != "run.json" else ("", "", "")
+        damaged = json.loads(first or (out / name).read_text()) | {field: value}
+        (out / name).write_text(json.dumps(damaged) + "\n" + rest)
+        for words in (["eval", "report", str(out)], command(data, out)):
+            error = run(words, status=2).stderr
+            assert error.startswith(f"Error: {out / name}")
+            assert error.endswith(f"the field '{field}' is missing or has a wrong type\n")
+
     def test_a_run_without_judgements_of_a_part_has_no_average_of_it(self, tmp_path: Path) -> None:
         data, out = samples.written(tmp_path / "data.jsonl", samples.halumem()), tmp_path / "out"
         run(["eval", "halumem", *command(data, out, "--runs", "2")[2:]])

@@ -23,8 +23,18 @@ from diarist.evals.lock import locked
 from diarist.evals.memories import Memories
 from diarist.evals.metering import Meter, MeteredModel
 from diarist.evals.progress import Progress
-from diarist.evals.records import Record, Records, answer_digest, digest, file_name, read_record, read_text, write_text
-from diarist.evals.settings import BUILT_IN, USED_BY, Settings
+from diarist.evals.records import (
+    Record,
+    Records,
+    answer_digest,
+    digest,
+    file_name,
+    judgements_in,
+    questions_in,
+    read_text,
+    write_text,
+)
+from diarist.evals.settings import BUILT_IN, USED_BY, Settings, read_run
 from diarist.evals.systems.built_in import MakeSystem, options_of, system_of
 from diarist.evals.systems.observational import ObservationalMemory
 from diarist.evals.work import Worker, stops_run
@@ -128,7 +138,7 @@ class Evaluation:
 
     async def _run(self) -> Outcome:
         self._answers = Records(self._out / "answers.jsonl", "system", "run", "question")
-        self._judgements = Records(self._out / "judgements.jsonl", "system", "run", "question")
+        self._judgements = judgements_in(self._out)
         self._interrupted = Records(self._out / "interrupted.jsonl", "id")
         run = self._read_run()
         self._run_id = str(run["id"])
@@ -170,14 +180,14 @@ class Evaluation:
 
         Raises InputError if the settings or the questions of the earlier process are different.
         """
-        settings, path = self._settings, self._out / "run.json"
+        settings = self._settings
         bound = settings.bound() | {
             "data": digest(self._dataset.fingerprint),
             "prompts": digest(orjson.dumps(self._dataset.prompts, option=orjson.OPT_SORT_KEYS).decode()),
         }
         run: dict[str, Json] = {"id": uuid4().hex}
-        if path.exists():
-            run = read_record(path)
+        if (self._out / "run.json").exists():
+            run = read_run(self._out)
             earlier, now = set(run["systems"]), set(settings.systems)
             for name, users in USED_BY.items():
                 if not users & earlier:
@@ -185,7 +195,7 @@ class Evaluation:
                 elif not users & now:
                     bound[name] = run["settings"].get(name)
             _check_unchanged(f"{self._out} holds a run", bound | run["settings"], bound)
-        questions = Records(self._out / "questions.jsonl", "question")
+        questions = questions_in(self._out)
         for history, question in self._asked:
             if (kept := questions.get(question.id)) is not None:
                 given = _question_record(history, question)
@@ -214,7 +224,7 @@ class Evaluation:
         write_text(self._out / "run.json", orjson.dumps(run, option=orjson.OPT_INDENT_2).decode() + "\n")
         prompts = orjson.dumps(self._dataset.prompts, option=orjson.OPT_INDENT_2).decode()
         write_text(self._out / "prompts.json", prompts + "\n")
-        questions = Records(self._out / "questions.jsonl", "question")
+        questions = questions_in(self._out)
         for history, question in self._asked:
             if questions.get(question.id) is None:
                 questions.add(_question_record(history, question))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import cast
 
 import orjson
@@ -24,6 +25,7 @@ class Records:
     Args:
         path: Created with the first record.
         keys: Names of the key fields.
+        needs: Types of further fields that every record has.
 
     Attributes:
         written: All records, also those that were replaced, whose work was paid as well.
@@ -32,7 +34,7 @@ class Records:
         InputError: A line before the last is not a record.
     """
 
-    def __init__(self, path: Path, *keys: str) -> None:
+    def __init__(self, path: Path, *keys: str, needs: Mapping[str, type | UnionType] | None = None) -> None:
         self.path, self._keys, self._broken_end = path, keys, 0
         self.written: list[Record] = []
         self._found: dict[tuple[Json, ...], Record] = {}
@@ -42,7 +44,10 @@ class Records:
         self._broken_end = len(data) - (whole := data.rfind(b"\n") + 1)
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
-                self._keep(orjson.loads(line))
+                self._keep(record := orjson.loads(line))
+                for name, kind in (needs or {}).items():
+                    if not isinstance(record.get(name, ...), kind):
+                        raise TypeError(f"the field {name!r} is missing or has a wrong type")
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
                 raise InputError(f"{path}, line {number}: not a record of this version: {error}") from error
 
@@ -69,6 +74,18 @@ class Records:
     def _keep(self, record: Record) -> None:
         self._found[tuple(record[key] for key in self._keys)] = record
         self.written.append(record)
+
+
+def questions_in(folder: Path) -> Records:
+    """Return the questions of a run's folder. Raises InputError."""
+    texts = dict.fromkeys(("history", "type", "part", "text", "answer", "date", "asks"), str)
+    return Records(folder / "questions.jsonl", "question", needs={**texts, "evidence": list, "data": dict})
+
+
+def judgements_in(folder: Path) -> Records:
+    """Return the judgements of a run's folder. Raises InputError."""
+    needs = {"score": int | float, "correct": bool | None}
+    return Records(folder / "judgements.jsonl", "system", "run", "question", needs=needs)
 
 
 def read_record(path: Path) -> Record:

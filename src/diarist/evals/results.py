@@ -13,7 +13,8 @@ import orjson
 
 from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Figure, Judged, judged_mean
-from diarist.evals.records import Record, Records, answer_digest, read_record
+from diarist.evals.records import Record, Records, answer_digest, judgements_in, questions_in
+from diarist.evals.settings import read_run
 from diarist.evals.statistics import (
     Difference,
     Interval,
@@ -102,16 +103,15 @@ class Results:
         if not path.is_file():
             raise InputError(f"{folder} holds no run of diarist eval: there is no {path}")
         self.folder = folder
-        self.run = read_record(path)
-        self.questions = {str(one["question"]): one for one in Records(folder / "questions.jsonl", "question")}
+        self.run = read_run(folder)
+        self.questions = {str(one["question"]): one for one in questions_in(folder)}
+        if not self.questions:
+            raise InputError(f"{folder / 'questions.jsonl'} holds no questions")
         self._answers = Records(folder / "answers.jsonl", "system", "run", "question")
-        self._judgements = Records(folder / "judgements.jsonl", "system", "run", "question")
+        self._judgements = judgements_in(folder)
         self._ingest = Records(folder / "ingest.jsonl", "system", "run", "history", "session")
         self.interrupted = cost_of("interrupted", [*Records(folder / "interrupted.jsonl", "id")])
-        try:
-            self._dataset = DATASETS[self.run["settings"]["dataset"]]
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged: it names none of the data sets {', '.join(DATASETS)}") from error
+        self._dataset = DATASETS[self.run["settings"]["dataset"]]
 
     @property
     def systems(self) -> list[str]:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
+from diarist.evals.datasets import DATASETS
+from diarist.evals.records import Record, read_record
 from diarist.exceptions import InputError
 from diarist.messages import Json
 from diarist.models.providers import PROVIDERS, server_url
@@ -137,3 +140,16 @@ class Settings:
             "judge_tokens": self.judge_tokens,
             "memory_per_run": self.memory_per_run,
         }
+
+
+def read_run(folder: Path) -> Record:
+    """Return the content of a run's ``run.json``. Raises InputError."""
+    path = folder / "run.json"
+    run = read_record(path)
+    settings = run.get("settings")
+    if not isinstance(settings, dict) or cast(Record, settings).get("dataset") not in DATASETS:
+        raise InputError(f"{path} is damaged: it names none of the data sets {', '.join(DATASETS)}")
+    for name, kind in {"id": str, "systems": list, "runs": int, "title": str, "metric": str}.items():
+        if not isinstance(run.get(name), kind):
+            raise InputError(f"{path} is damaged: the field {name!r} is missing or has a wrong type")
+    return run
