@@ -165,9 +165,10 @@ class AgentRun:
                 if outcome == "committed" and not self._stored:  # the result must not promise an answer
                     self._mark_cancelled()
 
-        if isinstance(self._last_chunk, Finish):  # its messages are copies if stream hooks may have edited them
+        finish = self._last_chunk
+        if isinstance(finish, Finish) and finish.payload.messages is not result.messages:  # copies for stream hooks
             numbers = {message.id: message.seq for message in result.messages}
-            for message in self._last_chunk.payload.messages:
+            for message in finish.payload.messages:
                 message.seq = numbers.get(message.id)
         if self.error is not None:
             to_raise = await self._pass_error_chunk(self.error) or to_raise

@@ -69,7 +69,9 @@ class HistoryProcessor(Processor[Any]):
         recorder: RunRecorder = args.state
         await recorder.begin(args.context)
         window = await self.window(args.thread_id, upto=recorder.hidden_after)
-        if not args.context.answers <= {part.call_id for row in window for part in row.tool_parts}:
+        if args.context.answers and not args.context.answers <= {
+            part.call_id for row in window for part in row.tool_parts
+        }:
             window = await self._with_calls(window, args.context.answers, args.thread_id, upto=recorder.hidden_after)
         args.message_list.remember(window)
         recorder.ask_again(args.message_list, window)

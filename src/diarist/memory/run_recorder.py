@@ -208,7 +208,8 @@ class RunRecorder:
         """
         given, self._given = self._given, {}
         for message in messages.input if given else ():
-            if given.get(message.id, key_of(message)) != key_of(message):
+            key = key_of(message)
+            if given.get(message.id, key) != key:
                 message.metadata = {**message.metadata, REWRITTEN_KEY: True}
         present = {message.id: message for message in messages.of("input", "response")}
         changed: list[Message] = []
