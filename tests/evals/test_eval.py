@@ -358,7 +358,7 @@ class TestFailures:
         result = run(command(data, out, reader="broken"))
         assert "0.00 %" in result.stdout
         assert (
-            "Items that failed and count as wrong: 4; the report lists them.\n"
+            "Items with errors, which count as wrong: 4; the report lists them.\n"
             "The first failed with: no answer: ModelResponseError: the server answers with nonsense\n"
         ) in result.stderr
         hypotheses = [json.loads(line) for line in (out / "hypotheses" / "om-run1.jsonl").read_text().splitlines()]
@@ -385,6 +385,19 @@ class TestFailures:
         assert not (out / "answers.jsonl").exists()
         run(command(data, tmp_path / "runs" / "b", observer="offline"), status=1)
         assert not any('"error"' in path.read_text() for path in tmp_path.rglob("sessions.jsonl"))
+
+    def test_the_last_item_left_fails_instead_of_stopping_each_run(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = tmp_path / "a"
+        monkeypatch.setattr(scripted, "reader", scripted.failing("How many cats"))
+        run(command(data, out))
+        for words in (command(data, out), command(data, out, "--retry-failed")):
+            for name in ("answers", "judgements"):
+                path = out / f"{name}.jsonl"
+                lines = path.read_text().splitlines(keepends=True)
+                path.write_text("".join(line for line in lines if '"q2"' not in line))
+            assert "Items with errors, which count as wrong: 1;" in run(words).stderr
 
     def test_an_outage_in_the_middle_stops_after_a_few_items(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

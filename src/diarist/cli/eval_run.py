@@ -63,7 +63,7 @@ def run_evaluation(settings: Settings, *, api_key_env: str | None) -> bool:
     unpriced = "".join(f"; unknown price: {model}" for model in sorted(outcome.unpriced))
     console.print(f"Spent ${outcome.spent:.4f}{unpriced}")
     if outcome.failed:
-        console.print(f"Items that failed and count as wrong: {len(outcome.failed):,}; the report lists them.")
+        console.print(f"Items with errors, which count as wrong: {len(outcome.failed):,}; the report lists them.")
         console.print(f"The first failed with: {outcome.failed[0]}")
     if not outcome.finished:
         console.print("Stopped at the budget. Repeat the command with a larger --budget to continue.")

@@ -14,7 +14,7 @@ import orjson
 
 from diarist.evals.datasets.base import Judged
 from diarist.evals.html_page import html_page
-from diarist.evals.records import file_name
+from diarist.evals.records import file_name, read_text
 from diarist.evals.results import Results
 from diarist.messages import Json
 
@@ -176,7 +176,7 @@ def _context_html(folder: Path, item: Judged, root: str) -> str:
     if not (file := item.answer.get("context")):
         return ""
     path = folder / str(file)
-    text = path.read_text(encoding="utf-8") if path.is_file() else "(the file is missing)"
+    text = read_text(path) if path.is_file() else "(the file is missing)"
     shown = _CONTEXT_SHOWN if item.question["asks"] == "answer" else _JUDGED_SHOWN
     more = f" … {len(text) - shown:,} more characters in the file" if len(text) > shown else ""
     name, tokens = html.escape(str(file)), item.answer.get("context_tokens", 0)

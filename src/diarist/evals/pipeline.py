@@ -394,7 +394,7 @@ class Evaluation:
                 said["reply"] = (await agent.generate(prompt)).text
                 return read(said["reply"])
             except ModelError as error:
-                if stops_run(error):
+                if stops_run(error) and not self._worker.last_try:
                     raise
                 said["error"] = described(error)
                 return None

@@ -103,7 +103,8 @@ def _sections(results: Results, answers: AnswerPages, others: Sequence[Results])
     ]
     yield Section(
         "Failed items",
-        "A failed item counts as wrong; if only some judgements of it failed, those do. `--retry-failed` tries again."
+        "A failed item counts as wrong. If only some of its judgements failed, only those count as wrong. "
+        "`--retry-failed` tries again."
         if failures
         else "None.",
         head=("System", "Run", "Question", "Error"),
@@ -115,7 +116,9 @@ def _sections(results: Results, answers: AnswerPages, others: Sequence[Results])
 def _run_section(results: Results) -> Section:
     run, settings = results.run, results.run["settings"]
     histories = len({question["history"] for question in results.questions.values()})
-    shown = {name: value for name, value in settings.items() if name not in _SHOWN_IN_WORDS and value is not None}
+    shown = {
+        name: value for name, value in results.settings.items() if name not in _SHOWN_IN_WORDS and value is not None
+    }
     if settings["dataset"] != "longmemeval":
         shown.pop("reading", None)  # the others know one way
     shown |= {name: run[name] for name in ("reader_tokens", "judge_tokens") if name in run}

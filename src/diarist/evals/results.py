@@ -14,7 +14,7 @@ import orjson
 from diarist.evals.datasets import DATASETS
 from diarist.evals.datasets.base import Figure, Judged, judged_mean
 from diarist.evals.records import Record, Records, answer_digest, judgements_in, questions_in
-from diarist.evals.settings import read_run
+from diarist.evals.settings import USED_BY, read_run
 from diarist.evals.statistics import (
     Difference,
     Interval,
@@ -252,9 +252,15 @@ class Results:
                 )
         return found
 
+    @property
+    def settings(self) -> Record:
+        """The run's settings, without those that none of its systems uses."""
+        systems, settings = set(self.run["systems"]), self.run["settings"]
+        return {name: value for name, value in settings.items() if name not in USED_BY or USED_BY[name] & systems}
+
     def differing(self, other: Results) -> list[str]:
         """Return the settings in which another run differs from this one, such as its reader, in words."""
-        mine, others = (one.run["settings"] | {"diarist": one.run["diarist"]} for one in (self, other))
+        mine, others = (one.settings | {"diarist": one.run["diarist"]} for one in (self, other))
         return [
             name if name in ("data", "prompts") else f"{name} ({_words(mine.get(name))} and {_words(others.get(name))})"
             for name in dict.fromkeys([*mine, *others])

@@ -48,6 +48,9 @@ class Worker:
         concurrency: Pieces of work at the same time.
         run_id: The run's id.
         retry_failed: Do failed pieces of work again.
+
+    Attributes:
+        last_try: True while an item is tried again; what then fails counts as failed.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Worker:
     ) -> None:
         self.meter, self.run_id = meter, run_id
         self._interrupted, self._concurrency, self._retry = interrupted, concurrency, retry_failed
-        self._last_try = False
+        self.last_try = False
 
     def is_done(self, record: Record | None) -> bool:
         """Return True if the work behind a record need not be done (again)."""
@@ -83,7 +86,7 @@ class Worker:
             except Exception as error:  # systems and tools of others run here, too
                 if isinstance(error, ConfigError):
                     raise
-                if stops_run(error) and not self._last_try:
+                if stops_run(error) and not self.last_try:
                     raise Unavailable(f"{_named(record)}: {error}") from error
                 if not self.meter.reached:
                     found = {**(failed or {}), "error": described(error)}
@@ -96,9 +99,9 @@ class Worker:
     async def each(self, items: Iterable[T], work: Callable[[T], Awaitable[bool]]) -> None:
         """Do the work for each item, until the budget is spent.
 
-        An item whose model cannot be used is tried again after the others. If some of the others succeeded, it then
-        counts as failed. After such an item, the next one is taken from the other end, since its neighbours may share
-        its fault, such as a history that is too long.
+        An item whose model cannot be used is tried again after the others. If it fails again, it counts as failed; if
+        no other item ever succeeded, the run stops instead. After such an item, the next one is taken from the other
+        end, since its neighbours may share its fault, such as a history that is too long.
 
         Args:
             work: Returns False if there was nothing to do.
@@ -117,8 +120,8 @@ class Worker:
                 item = waiting.pop() if row else waiting.popleft()
                 try:
                     if await work(item):
-                        succeeded = True
                         row.clear()
+                    succeeded = True  # now, or in an earlier process
                 except BudgetReached:
                     return
                 except Unavailable as error:
@@ -135,9 +138,9 @@ class Worker:
         if row and not succeeded:
             raise row[0]
         row.clear()
-        self._last_try = True
+        self.last_try = True
         await all_of(postponed)
-        self._last_try = False
+        self.last_try = False
 
 
 def _named(record: Record) -> str:
