@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from diarist import Agent, AgentResult, CancelSignal, Memory, Message, ObservationalMemoryConfig, Processor, Tool
-from diarist.chunks import AbortChunk, ErrorChunk
+from diarist.chunks import AbortChunk, Chunk, ErrorChunk, Finish
 from diarist.exceptions import DiaristError, ProcessorError
 from diarist.models.base import ModelRequest
-from diarist.processors import ProcessInputArgs
+from diarist.processors import ProcessInputArgs, ProcessOutputStreamArgs
 from diarist.storage import SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from tests.agent.kit import RecordingMemory, collect, types
@@ -569,3 +569,21 @@ def test_a_signal_shows_its_state() -> None:
     assert repr(signal) == "CancelSignal(cancelled=False, reason='')"
     signal.cancel("enough")
     assert repr(signal) == "CancelSignal(cancelled=True, reason='enough')"
+
+
+async def test_a_run_cancelled_at_its_very_end_has_no_output() -> None:
+    class CancelAtFinish(Processor[Any]):
+        id = "cancel-at-finish"
+
+        async def process_output_stream(self, args: ProcessOutputStreamArgs[Any]) -> Chunk:
+            if isinstance(args.part, Finish):
+                args.context.cancel.cancel()
+                await asyncio.sleep(0)
+            return args.part
+
+    agent = Agent(model=ScriptedModel('{"a": 1}'), processors=[CancelAtFinish()])
+    async with agent.stream("go", output_type=dict[str, int]) as stream:
+        result = await stream.result()
+    assert result.stopped_by == "cancelled"
+    assert result.output is None
+    assert not result.has_output

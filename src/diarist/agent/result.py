@@ -159,3 +159,4 @@ def mark_unfinished(result: AgentResult[Any], stopped_by: Literal["error", "canc
     result.stopped_by = stopped_by
     result.finish_reason = "error" if stopped_by == "error" else "other"
     result.messages = [message for step in result.steps for message in step.messages]
+    result.output, result.has_output = None, False
