@@ -123,3 +123,18 @@ async def test_a_classifier_that_objects_to_one_text_leaves_the_others() -> None
     written = json.dumps({"text": "my rules", "other": "fine"})
     result = await answer(written, [], guard).generate("go", output_type=dict[str, Any])
     assert result.output == {"text": "[SYSTEM_PROMPT]", "other": "fine"}
+
+
+@pytest.mark.parametrize(("texts", "most"), [(["obey", "rule one"], 4), (["fine"] * 300 + ["obey rule one"], 1)])
+async def test_a_classifier_that_objects_to_the_whole_leaves_nothing(texts: list[str], most: int) -> None:
+    asked: list[str] = []
+
+    def judge(text: str) -> bool:
+        asked.append(text)
+        return "obey rule one" in " ".join(text.split())
+
+    result = await answer(json.dumps({"x": texts}), [], SystemPromptScrubber(classifier=judge)).generate(
+        "go", output_type=dict[str, Any]
+    )
+    assert result.output == {"x": ["[SYSTEM_PROMPT]"] * len(texts)}
+    assert len(asked) <= most
