@@ -177,7 +177,8 @@ PRESETS: dict[str, dict[str, KnownPattern]] = {
             inside_words=True,
         ),
         "credit_card": KnownPattern(
-            r"(?<![\w-])(?<!\d\.)(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|4[4-9]\d|5\d{2}))(?:[ -]?\d{4}){3}"
+            r"(?<![\w-])(?:(?<!\d\.)|(?=\d{4}[ -]))"
+            r"(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|4[4-9]\d|5\d{2}))(?:[ -]?\d{4}){3}"
             r"|3[47]\d{2}[ -]?\d{6}[ -]?\d{5})(?![\w-])",
             begins=r"[2-6]\d{3}[ -]?\d{4}",
         ),
@@ -199,7 +200,11 @@ PRESETS: dict[str, dict[str, KnownPattern]] = {
             begins="-----BEGIN ",
             inside_words=True,
         ),
-        "jwt": KnownPattern(r"\beyJ[\w-]{5,2000}\.eyJ[\w-]{5,}\.[\w-]*", begins="eyJ"),
+        "jwt": KnownPattern(
+            # After a hyphen, headers are shorter: in a run of "eyJ-", each begins a search.
+            r"(?:(?<![\w-])eyJ[\w-]{5,16000}|(?<=-)eyJ[\w-]{5,2000})\.eyJ[\w-]{5,}\.[\w-]*",
+            begins="eyJ",
+        ),
         "api_key": KnownPattern(
             r"\b(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[\w-]{35}"
             r"|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,}"

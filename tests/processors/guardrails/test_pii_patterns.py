@@ -24,7 +24,12 @@ FOUND = {
     "iban": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432", "NO93 8601 1117 947", "de89370400440532013000"],
     "ip-address": ["192.168.17.43", "2001:db8::8a2e:370:7334", "::ffff:10.1.2.3", "fe80::1"],
     "ssn": ["078-05-1120"],
-    "api-key": ["sk-abcdefghijklmnopqrstuvwx", "ghp_" + "a1B2" * 9, "AKIAIOSFODNN7EXAMPLE"],
+    "api-key": [
+        "sk-abcdefghijklmnopqrstuvwx",
+        "ghp_" + "a1B2" * 9,
+        "eyJ" + "a1-_" * 2000 + ".eyJzdWIiOiIx.s",
+        "AKIAIOSFODNN7EXAMPLE",
+    ],
     "date-of-birth": ["1815-12-10", "10 December 1815", "December 10, 1815", "10.12.1815"],
 }
 
@@ -71,7 +76,8 @@ def test_capitals_after_an_iban_are_not_part_of_it() -> None:
 
 
 def test_a_card_number_is_found_among_other_digits() -> None:
-    assert ("credit-card", "4111 1111 1111 1111") in found("on 12 4111 1111 1111 1111 99")
+    for text in ("on 12 4111 1111 1111 1111 99", "Step 1.4111 1111 1111 1111"):
+        assert ("credit-card", "4111 1111 1111 1111") in found(text)
 
 
 @given(st.text(st.sampled_from("0123456789"), min_size=11, max_size=18))

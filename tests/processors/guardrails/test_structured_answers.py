@@ -17,7 +17,7 @@ from diarist.chunks import ObjectChunk
 from diarist.exceptions import OutputError
 from diarist.processors import Detection, PIIDetector, Processor, RegexFilter, SystemPromptScrubber
 from diarist.storage import InMemoryStorage
-from diarist.testing import ScriptedModel, ToolCall
+from diarist.testing import Reasoning, ScriptedModel, ToolCall
 from tests.agent.kit import streamed_text
 from tests.properties import examples
 
@@ -72,6 +72,23 @@ async def test_a_structured_answer_is_redacted_like_a_tools_arguments(
     assert [chunk.payload.object for chunk in chunks if isinstance(chunk, ObjectChunk)] == [result.output]
 
 
+@given(st.sampled_from(SECRETS), st.lists(st.integers(0, 200), max_size=4), st.sampled_from(GUARDS[:2]))
+@example(SECRETS[0], [20], GUARDS[1])
+@settings(max_examples=examples(40), deadline=None)
+async def test_an_answer_in_several_blocks_is_redacted_as_one(
+    secret: str, cuts: list[int], make: Callable[[], Processor[Any]]
+) -> None:
+    written = json.dumps({"a": [1, "x"], "mail": secret, "n": 2})
+    edges = sorted({0, len(written), *(place % (len(written) + 1) for place in cuts)})
+    pieces = [each for first, end in pairwise(edges) for each in (written[first:end], Reasoning("."))]
+    async with Agent(model=ScriptedModel(pieces), processors=[make()]).stream("go", output_type=dict[str, Any]) as run:
+        chunks = [chunk async for chunk in run]
+        result = await run.result()
+    assert secret not in result.text + result.output["mail"]
+    assert streamed_text(chunks) == result.text
+    assert {**result.output, "mail": ""} == {"a": [1, "x"], "mail": "", "n": 2}
+
+
 async def test_escaped_characters_hide_nothing() -> None:
     written = r"```json" "\n" r'{"text": "ada\u0040example.com, \u0034111 1111 1111\u00201111"}' "\n```"
     result = await answer(written, [9], PIIDetector(redaction_method="placeholder")).generate("go", output_type=Note)
@@ -106,3 +123,18 @@ async def test_a_classifier_that_objects_to_one_text_leaves_the_others() -> None
     written = json.dumps({"text": "my rules", "other": "fine"})
     result = await answer(written, [], guard).generate("go", output_type=dict[str, Any])
     assert result.output == {"text": "[SYSTEM_PROMPT]", "other": "fine"}
+
+
+@pytest.mark.parametrize(("texts", "most"), [(["obey", "rule one"], 4), (["fine"] * 300 + ["obey rule one"], 1)])
+async def test_a_classifier_that_objects_to_the_whole_leaves_nothing(texts: list[str], most: int) -> None:
+    asked: list[str] = []
+
+    def judge(text: str) -> bool:
+        asked.append(text)
+        return "obey rule one" in " ".join(text.split())
+
+    result = await answer(json.dumps({"x": texts}), [], SystemPromptScrubber(classifier=judge)).generate(
+        "go", output_type=dict[str, Any]
+    )
+    assert result.output == {"x": ["[SYSTEM_PROMPT]"] * len(texts)}
+    assert len(asked) <= most

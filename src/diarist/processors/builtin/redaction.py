@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 from diarist.chunks import (
@@ -63,7 +64,7 @@ class RedactingStream:
         look: Finds matches.
         replace: Returns the replacement of a match.
         has_schema: The answer has to be JSON. Its text is held until its block is complete, and searched string by
-            string, with the escapes resolved.
+            string, with the escapes resolved, together with the step's blocks before it.
         tools: False leaves tool calls and results unchanged.
         tool_names: Returns the names of the available tools, which stay unchanged. Other names, invented by the model,
             are redacted. A call id that contains a match is replaced by a new id.
@@ -88,6 +89,8 @@ class RedactingStream:
         self._begin_step()
 
     def _begin_step(self) -> None:
+        if self._answer is not None:
+            self._answer.begin()
         self._begin_text()
         self._reasoning = _RunningText(ReasoningDelta, self._look, self._replace)
 
@@ -123,7 +126,10 @@ class RedactingStream:
         for kind in (TextPart, ReasoningPart):
             found = {place: part.text for place, part in enumerate(message.parts) if isinstance(part, kind)}
             if kind is TextPart and self._answer is not None:
-                texts |= {place: self._answer.redact(text) for place, text in found.items()}
+                calls = [place for place, part in enumerate(message.parts) if isinstance(part, ToolPart)]
+                for first, end in pairwise([-1, *calls, len(message.parts)]):
+                    between = {place: text for place, text in found.items() if first < place < end}
+                    texts |= zip(between, self._answer.redact_pieces([*between.values()]), strict=True)
             else:
                 texts |= zip(found, self._whole.redact_pieces([*found.values()]), strict=True)
         parts = [self._part(part, texts.get(place, "")) for place, part in enumerate(message.parts)]
@@ -196,6 +202,8 @@ class RedactingStream:
             self._attempt = attempt
             self._text.buffer.discard()
             self._reasoning.buffer.discard()
+            if self._answer is not None:
+                self._answer.begin()
         if isinstance(chunk, TextDelta):  # nearly all chunks
             return self._text.feed(chunk)
         match chunk:
@@ -206,7 +214,8 @@ class RedactingStream:
                 out = running.flush()
                 if running.changed:
                     running.changed, chunk = False, changed_end(chunk)
-                if running is self._text and self._answer is not None:  # each block is a text of its own
+                if running is self._text and self._answer is not None:
+                    self._answer.end_block()
                     self._begin_text()
                 return [*out, self._block(chunk)]
             case TextStart() | ReasoningStart():
@@ -225,7 +234,10 @@ class RedactingStream:
 
     def _flushed(self) -> list[Chunk]:
         """Release everything that is held, as if the texts ended here."""
-        return [*self._text.flush(), *self._reasoning.flush()]
+        out = [*self._text.flush(), *self._reasoning.flush()]
+        if self._answer is not None:
+            self._answer.begin()
+        return out
 
     def _in_order(self, chunk: Chunk) -> list[Chunk]:
         """Return a finished chunk, or queue it behind held text."""
@@ -267,14 +279,62 @@ class _Answer:
 
     def __init__(self, look: Look, replace: Replace) -> None:
         self._whole = Redactor(look, replace)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new text."""
+        self._before = self._block = ""
+
+    def end_block(self) -> None:
+        """End a block. The next one continues the text, unless the text is complete."""
+        self._before, self._block = self._before + self._block, ""
+        if self._before.rstrip().endswith(("}", "]", "```")) and json_items(self._before) is not None:
+            self._before = ""
 
     def look(self, text: str, start: int, final: bool) -> tuple[Sequence[Span], int]:
         if not final:
             return (), len(text) - start
-        return [Span(start, len(text))] if self.redact(text[start:]) != text[start:] else [], 0
+        self._block = text[start:]
+        return [Span(start, len(text))] if self._rest(self._block) != self._block else [], 0
 
     def replace(self, matched: str, span: Span) -> str:
-        return self.redact(matched)
+        return self._rest(matched)
+
+    def _rest(self, block: str) -> str:
+        """Redact a block of which the blocks before are sent: also the rest of a match that begins in them."""
+        before, alone = self._before, self.redact(block)
+        if not before:
+            return alone
+        whole = before + block
+        if (items := json_items(whole)) is None:
+            if json_items(block) is not None or self.redact(whole) == self.redact(before) + alone:
+                return alone
+            return _after(before, self.redact(whole))
+        out, place = "", len(before)
+        for item in items:
+            value = json.loads(item[0])
+            if item.end() <= place or (changed := _map_text(value, self._whole.redact)) == value:
+                continue
+            new = dumps(changed).decode()
+            if item.start() < place:  # the digits that were sent are a number, to which no text can be added
+                new = _after(whole[item.start() : place], new) if item[0][0] == '"' else ""
+            out, place = f"{out}{whole[place : max(place, item.start())]}{new}", item.end()
+        return out + whole[place:]
+
+    def redact_pieces(self, pieces: Sequence[str]) -> list[str]:
+        """Redact adjacent texts: as one text and, if that is no JSON, each by itself, too.
+
+        If the joined text has a match, all of it is in the first text, and the others are empty.
+        """
+        if len(pieces) < 2:
+            return [self.redact(text) for text in pieces]
+        complete = json_items("".join(pieces)) is not None
+        redacted = list(pieces) if complete else [self.redact(text) for text in pieces]
+        if not complete and all(json_items(text) is not None for text in pieces):
+            return redacted
+        joined = "".join(redacted)
+        whole = self.redact(joined)
+        return redacted if whole == joined else [whole, *[""] * (len(pieces) - 1)]
 
     def redact(self, text: str) -> str:
         if (items := json_items(text)) is not None:
@@ -283,6 +343,12 @@ class _Answer:
         plain = _unescaped(redacted)
         safe = self._whole.redact(plain)
         return redacted if safe == plain else safe
+
+
+def _after(sent: str, redacted: str) -> str:
+    """Return a redacted text without its beginning that was sent."""
+    same = next((at for at, (old, new) in enumerate(zip(sent, redacted, strict=False)) if old != new), None)
+    return redacted[min(len(sent), len(redacted)) if same is None else same :]
 
 
 def json_items(text: str) -> list[re.Match[str]] | None:

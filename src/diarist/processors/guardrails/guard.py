@@ -242,11 +242,11 @@ class InputGuard(Guard):
         finding = None if call.state == "call" else await self.judge(args, as_text(call.result), "tool-result")
         if finding is None:
             return call
-        if self.strategy != "filter" and not isinstance(call.result, str):
+        if self.strategy != "filter" and not isinstance(call.result, str) and _texts_in(call.result) <= MOST_TEXTS:
             rewritten = await self._rewritten(call.result)
             if rewritten != call.result and await self.attempt(self.examine(as_text(rewritten)), None) is None:
                 return replace(call, result=rewritten)
-        elif self.strategy != "filter" and (text := (finding.text or "").strip()):
+        elif self.strategy != "filter" and isinstance(call.result, str) and (text := (finding.text or "").strip()):
             return replace(call, result=text)
         what = f"the result of {call.name}" if call.name else "the result"
         return replace(call, state="error", result=f"{what} was withheld: {finding.reason}")
@@ -263,6 +263,19 @@ class InputGuard(Guard):
                 return {name: await self._rewritten(item) for name, item in cast(dict[str, Json], value).items()}
             case _:
                 return value
+
+
+def _texts_in(value: Json) -> int:
+    """Return how many texts of a JSON value would be judged by themselves."""
+    match value:
+        case str():
+            return bool(value.strip())
+        case list():
+            return sum(map(_texts_in, cast(list[Json], value)))
+        case dict():
+            return sum(map(_texts_in, cast(dict[str, Json], value).values()))
+        case _:
+            return 0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -311,6 +324,9 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
         parts.append(part)
     return replace(message, parts=parts, part_tokens=None)
 
+
+MOST_TEXTS = 20
+"""Texts of one value that are judged by themselves: each is a call of the model."""
 
 # -- holding output, in spans of whole sentences
 

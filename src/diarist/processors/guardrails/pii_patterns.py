@@ -42,7 +42,9 @@ _CANDIDATES: dict[str, tuple[KnownPattern, ...]] = {
     # that has only digits.
     "credit-card": (
         KnownPattern(
-            r"(?<!\w)(?<!\d\.)[2-6](?:[ -]?\d){12,18}(?!\w)", begins=r"[2-6](?:[ -]?\d){12}", overlapping=True
+            r"(?<!\w)(?:(?<!\d\.)|(?=\d{4}[ -]))[2-6](?:[ -]?\d){12,18}(?!\w)",
+            begins=r"[2-6](?:[ -]?\d){12}",
+            overlapping=True,
         ),
     ),
     "iban": (

@@ -14,7 +14,7 @@ from diarist.exceptions import ConfigError
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
 from diarist.processors.guardrails.classifier import Classify, Verdict, load_prompt, make_classifier, verdict_of
-from diarist.processors.guardrails.guard import Where
+from diarist.processors.guardrails.guard import MOST_TEXTS, Where
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look, Span
@@ -205,7 +205,7 @@ class SystemPromptScrubber(RedactingGuard):
 
     async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
         """Return the texts as they are if the classifier accepts them together; otherwise replace those to which it
-        objects."""
+        objects. If it still objects to the rest, or there are many texts, replace all."""
         inner = "".join(texts).strip()
         if not inner:
             return list(texts)
@@ -213,7 +213,18 @@ class SystemPromptScrubber(RedactingGuard):
         over = verdict.over(self.threshold)
         if not over:
             return list(texts)
-        if len(texts) > 1:
-            return [(await self.rewrite(args, [text], where))[0] for text in texts]
-        before, _, after = texts[0].partition(inner)
-        return [f"{before}{self.decide(args, inner, LABEL, where, max(over.values()))}{after}"]
+        score = max(over.values())
+        if 1 < sum(bool(text.strip()) for text in texts) <= MOST_TEXTS:
+            left = [(await self.rewrite(args, [text], where))[0] for text in texts]
+            if left != list(texts):
+                rest = await self.attempt(verdict_of(self.helper, "".join(left)), Verdict())
+                if not rest.over(self.threshold):
+                    return left
+        return [self._replaced(args, text, where, score) for text in texts]
+
+    def _replaced(self, args: ProcessorArgs[Any], text: str, where: Where, score: float) -> str:
+        """Replace a text, without the white space around it."""
+        if not (inner := text.strip()):
+            return text
+        before, _, after = text.partition(inner)
+        return f"{before}{self.decide(args, inner, LABEL, where, score)}{after}"
