@@ -4,8 +4,9 @@ never what belongs to another resource."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 
 from diarist import Agent, Memory, Message, ObservationalMemoryConfig, ObservationConfig
 from diarist.exceptions import DiaristError
+from diarist.memory.generated_titles import mark_of
 from diarist.memory.observational.config import RetrievalConfig
 from diarist.memory.observational.prompt.threads import obscure
 from diarist.messages import DataPart, FilePart, ReasoningPart, SentBlock, TextPart, ToolPart
 from diarist.storage import InMemoryStorage, SearchStorage, Storage
+from diarist.storage.records import Run, Thread
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.tokens import default_counter
 from diarist.tools import tool
@@ -584,3 +587,41 @@ async def test_a_result_on_another_branch_goes_too(storage: Storage) -> None:
     await memory.forget(message_ids=["m3"], thread="trip")
     await memory.threads.switch_branch("b", branch.id)
     assert "Zanzibar" not in "".join(await results(memory, "b"))
+
+
+async def test_a_list_of_threads_is_emptied_with_the_title_that_was_made_from_the_message(storage: Storage) -> None:
+    memory = await looked_up(storage, "b")
+    title = "Zanzibar flight"
+    await storage.update_thread("trip", title=title, metadata=mark_of(title, "m3"), expected_title="")
+    model = ScriptedModel(ToolCall("recall", {"mode": "threads"}), "I see.")
+    await Agent(model=model, memory=memory).generate("Which?", thread="c", resource="ada")
+    assert title in "".join(await results(memory, "c"))
+    await memory.forget(message_ids=["m3"], thread="trip")
+    assert title not in "".join(await results(memory, "c"))
+
+
+async def test_a_result_that_was_forgotten_or_changed_in_between_is_no_failure() -> None:
+    class Busy(InMemoryStorage):
+        between: Callable[[], Awaitable[object]] | None = None
+
+        async def begin_run(self, run_id: str, thread: Thread, **options: Any) -> Run:
+            if self.between is not None and thread.id == "b":
+                work, self.between = self.between, None
+                await work()
+            return await super().begin_run(run_id, thread, **options)
+
+    for forgets_all in (False, True):
+        storage = Busy()
+        memory = await looked_up(storage, "b", LOOK_UPS[0])
+        (row,) = [row for row in await memory.messages.list(thread="b") if row.tool_parts]
+        if forgets_all:
+            storage.between = partial(memory.forget, thread="b")
+        else:
+            storage.between = partial(memory.messages.update, row.id, thread="b", metadata={"liked": True})
+        await memory.forget(message_ids=["m3"], thread="trip")
+        if forgets_all:
+            assert await storage.get_thread("b") is None
+        else:
+            (row,) = [row for row in await memory.messages.list(thread="b") if row.tool_parts]
+            assert row.metadata == {"liked": True}
+            assert "Zanzibar" not in row.tool_parts[0].result_text

@@ -264,6 +264,24 @@ async def test_fields_that_a_new_schema_forbids_go_with_the_next_update(storage:
     assert await memory.working.get(resource="ada") == {"name": "Ada L.", "home": {"city": "Rome"}}
 
 
+class Pet(BaseModel, extra="forbid"):
+    name: str
+
+
+class Owner(BaseModel, extra="forbid"):
+    name: str = ""
+    pets: list[Pet] = []
+
+
+async def test_items_of_a_list_stay_though_a_new_schema_forbids_a_field_of_theirs(storage: Storage) -> None:
+    pets = [{"name": "Rex", "breed": "pug"}, {"name": "Mia", "breed": "collie"}]
+    old = {"type": "object", "properties": {"name": {}, "pets": {"type": "array"}}}
+    await remembering(storage, schema=old).working.update({"name": "Ada", "pets": pets}, resource="ada")
+    memory = remembering(storage, schema=Owner)
+    await say(Agent(model=ScriptedModel(update({"name": "Ada L."}), "ok"), memory=memory))
+    assert await memory.working.get(resource="ada") == {"name": "Ada L.", "pets": pets}
+
+
 @schemas
 async def test_the_model_is_told_which_fields_there_are(storage: Storage, schema: Any) -> None:
     model = answering()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from diarist.checks import check_ids, check_names
 from diarist.concurrency import retry_on_conflict
 from diarist.counting import count_messages
-from diarist.exceptions import InputError, ThreadBusyError
+from diarist.exceptions import InputError, NotFoundError, ThreadBusyError
 from diarist.memory.access import Access
 from diarist.memory.divergence import EDITED_KEY
 from diarist.memory.observational.log.edits import tombstones_of
@@ -81,7 +81,8 @@ class Forgetting:
         # Again, for messages embedded since the first removal.
         receipt += await self._embedding.forget(resource=owner, thread=thread, message_ids=message_ids)
         if thread is not None and owner is not None:
-            receipt += await self.empty_recalls(found or Thread(id=thread, resource_id=owner), message_ids)
+            quoted = found or Thread(id=thread, resource_id=owner)
+            receipt += await self.empty_recalls(quoted, message_ids, title=thread in receipt.title_ids)
         return receipt + await self.purge() if purge else receipt
 
     async def purge(self) -> Receipt:
@@ -94,17 +95,21 @@ class Forgetting:
         log = await self._access.logs.read(thread.id, thread.resource_id)
         return await finish_removals(self.storage, log, self.counter)
 
-    async def rewrite(self, run: Run, thread: Thread, row: Message, new: Message, *, says_else: bool) -> None:
+    async def rewrite(
+        self, run: Run, thread: Thread, row: Message, new: Message, *, says_else: bool, embedded: bool = True
+    ) -> None:
         """Store ``new`` in place of a message, and delete all data made from its old content.
 
-        ``run``: holds the thread. ``says_else``: the content has changed, not only the metadata.
+        ``run``: holds the thread. ``says_else``: the content has changed, not only the metadata. ``embedded``: False if
+        no embedded text has changed, such as in a tool's result.
         """
         await count_messages([new], self.counter)
 
         async def forget_old() -> None:
             if says_else:
                 await remove_traces(self.storage, await self.logs_with(thread), row, self.counter)
-            await self._embedding.replace(row, says_else=says_else)
+            if embedded:
+                await self._embedding.replace(row, says_else=says_else)
 
         await self.finish_deletions(thread)
         if says_else:  # a client that still has the old words may send them again
@@ -113,10 +118,11 @@ class Forgetting:
         await self.storage.rewrite_messages(run, [new])
         await forget_old()  # again, for data made between the first call and the change
 
-    async def empty_recalls(self, thread: Thread, ids: Collection[str] | None) -> Receipt:
-        """Empty the results of ``recall`` that quote a thread, or only these forgotten messages of it.
+    async def empty_recalls(self, thread: Thread, ids: Collection[str] | None, *, title: bool = False) -> Receipt:
+        """Empty the results of ``recall`` that quote any message of a thread or, with ``ids``, these forgotten ones.
 
-        Superseded messages with such a result are deleted. A thread with a live run is named in the receipt.
+        Superseded messages with such a result are deleted. A thread with a live run keeps its results, and is named in
+        the receipt. ``title``: also results with the thread's title.
         """
         forgotten = [] if ids is None else await self.storage.list_forgotten(thread.id)
         seqs = None if ids is None else {message.seq for message in forgotten if message.id in ids}
@@ -127,7 +133,7 @@ class Forgetting:
         for other in [other async for other in threads_of(self.storage, thread.resource_id)]:
             if since is not None and other.updated_at is not None and other.updated_at < since:
                 continue
-            quote = RecallQuotes(thread.id, seqs, own=other.id == thread.id)
+            quote = RecallQuotes(thread.id, seqs, own=other.id == thread.id, title=title)
             rows = [row async for row in rows_between(self.storage, other.id) if quote.is_in(row)]
             old = [one.message.id for one in await self.storage.list_superseded(other.id) if quote.is_in(one.message)]
             if rows:
@@ -139,12 +145,16 @@ class Forgetting:
     async def _empty(self, thread: Thread, rows: Sequence[Message], quote: RecallQuotes) -> Receipt:
         try:
             async with self._access.hold(thread, adds=False, wait=0) as run:
+                now = await self.rows_with(thread.id, [row.id for row in rows])  # others may have changed them since
+                rows = [row for row in now if quote.is_in(row)]
                 for row in rows:
-                    await self.rewrite(run, thread, row, quote.emptied(row), says_else=True)
+                    await self.rewrite(run, thread, row, quote.emptied(row), says_else=True, embedded=False)
+        except NotFoundError:  # the thread was deleted
+            return Receipt()
         except ThreadBusyError:
             left = (
                 f"thread {thread.id!r} has a live run, so its results of recall still quote what was forgotten;"
-                f" forget it again when the run has ended, or {RUN_TTL:g} seconds after its process died"
+                f" repeat this call when the run has ended, or {RUN_TTL:g} seconds after its process died"
             )
             logger.warning(left)
             return Receipt(left_on_disk=(left,))

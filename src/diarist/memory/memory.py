@@ -290,7 +290,7 @@ class Memory:
                 raise ConfigError(f"{missing}; or give a model_id that memory can call ({unusable})") from missing
 
     def _make_pipeline(self, model: Model, options: MemoryOptions) -> Pipeline:
-        return Pipeline(self._processors(model, options))
+        return Pipeline(self.input_processors(model, options))
 
     def _make_processors(self, model: Model, options: MemoryOptions) -> Sequence[Processor[Any]]:
         read_only = self.read_only or options.read_only is True

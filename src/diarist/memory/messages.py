@@ -189,7 +189,7 @@ class Messages:
             # The content may be stored already: an earlier call may have failed after that.
             await self._forgetting.rewrite(run, found, row, new, says_else=content is not None)
         if content is not None:
-            await self._forgetting.empty_recalls(found, {row.id})
+            await self._forgetting.empty_recalls(found, {row.id}, title=True)
         await self._forgetting.purge()
         return new
 

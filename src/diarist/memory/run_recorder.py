@@ -206,11 +206,6 @@ class RunRecorder:
 
         ``same``: treat identical objects as unchanged, which keeps long runs fast.
         """
-        given, self._given = self._given, {}
-        for message in messages.input if given else ():
-            key = key_of(message)
-            if given.get(message.id, key) != key:
-                message.metadata = {**message.metadata, REWRITTEN_KEY: True}
         present = {message.id: message for message in messages.of("input", "response")}
         changed: list[Message] = []
         removed: list[Message] = []
@@ -220,6 +215,10 @@ class RunRecorder:
                 removed.append(message)
             elif not (same and now is message) and _content_hash(now) != content:
                 changed.append(now)
+        for message in (*[one for one in messages.input if one.id not in self._saved], *changed):
+            if message.id in self._given and self._given[message.id] != key_of(message):
+                del self._given[message.id]
+                message.metadata = {**message.metadata, REWRITTEN_KEY: True}
         if changed or removed:
             await self.rewrite(changed, remove=removed)
         return changed, removed
@@ -301,12 +300,12 @@ class RunRecorder:
     async def _end(self, context: RunContext[object], outcome: Outcome) -> None:
         """End the run. If some messages cannot be stored, keep the stored ones and raise the error."""
         await self._heartbeat.end()
-        await self._written()
         if outcome == "discarded" or not self._has_input:
             await end_run(self._storage, self._run, "discarded")
             return
         answer: list[Message] = []
         try:
+            await self._written()
             answer = await self._store_all_but_answer(
                 context.messages, None if outcome == "committed" else context.finished
             )

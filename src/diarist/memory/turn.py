@@ -39,8 +39,9 @@ logger = logging.getLogger("diarist")
 LONGEST_FAILURE = 1.0
 """Seconds until a turn with ``fail_open`` stops waiting for memory that does not answer. Time in which the event loop
 is busy with other work does not count."""
-_SLICE = 0.05
-"""Seconds of waiting after which a turn looks how busy the event loop was."""
+_SLICE, _BUSIEST = 0.05, 5
+"""Seconds of waiting after which a turn looks how busy the event loop was; the most busy time that does not count, as a
+multiple of ``LONGEST_FAILURE``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -547,7 +548,7 @@ class Turn:
                 # A wait for the Observer may be over long before its time.
                 due = now() + min(left, LONGEST_FAILURE, _SLICE)
                 await asyncio.wait({task}, timeout=due - now() if bounded else None)
-                busy += max(0.0, now() - due)
+                busy = min(busy + max(0.0, now() - due), _BUSIEST * LONGEST_FAILURE)
         except asyncio.CancelledError:
             await cancel_and_wait(task)
             raise

@@ -18,10 +18,11 @@ class RecallQuotes:
 
     Args:
         seqs: Only results with messages of these numbers; None: with any message, or the title.
-        own: The results are in the same thread.
+        own: Look in results stored in the quoted thread itself, which call it "this conversation".
+        title: Also results with the thread's title.
     """
 
-    def __init__(self, thread_id: str, seqs: Collection[int] | None, *, own: bool) -> None:
+    def __init__(self, thread_id: str, seqs: Collection[int] | None, *, own: bool, title: bool = False) -> None:
         number = r"\d+" if seqs is None else f"(?:{'|'.join(map(str, sorted(seqs)))})"
         labels = {thread_label(thread_id, obscured=obscured) for obscured in (True, False)}
         name = f"(?:{'|'.join(map(re.escape, sorted(labels)))})"
@@ -34,10 +35,10 @@ class RecallQuotes:
         else:
             forms = [
                 rf"^- .*?\(thread {name}\) \[#{number}\]",
-                rf"^Thread {name}:(?s:.*)^\[#{number}\]",
+                rf"\A(?:Observation .*\n)?Thread {name}:(?s:.*)^\[#{number}\]",
                 f"^Message {number} of thread {name},",
             ]
-        forms += [f"^- {name}[ ,]"] if seqs is None else []  # a list of threads
+        forms += [f"^- {name}[ ,]"] if seqs is None or title else []  # a list of threads
         self._pattern = re.compile("|".join(forms), re.MULTILINE)
 
     def is_in(self, row: Message) -> bool:

@@ -201,6 +201,8 @@ def _remove(patch: Json, value: Json, path: Sequence[str | int]) -> None:
     """Let a patch of ``value`` remove the field at a path, unless the patch itself sets it. Items of lists stay."""
     name, *rest = path
     if isinstance(patch, dict) and isinstance(value, dict) and name in value:
+        if rest and not isinstance(value[name], dict):
+            return
         inner = cast(dict[Any, Json], patch).setdefault(name, {} if rest else None)
         if rest:
             _remove(inner, value[name], rest)
