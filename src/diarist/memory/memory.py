@@ -435,8 +435,8 @@ class Memory:
             read_only, last_messages, semantic_recall: In place of memory's own options, for this turn.
             on_divergence: As for a call of an agent: what to do if the given history does not continue the thread.
             fail_open: True: a failure of memory is never raised into the loop. The given messages are then sent alone,
-                within a second, and ``degraded`` says why; the end of the turn tries to store them once more. False: it
-                is raised.
+                within a second (up to six if the event loop is busy), and ``degraded`` says why; the end of the turn
+                tries to store them once more. False: it is raised.
             on_event: Receives memory's ``data-om-*`` events.
             deps: Passed to memory's tools.
 
