@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import takewhile
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakValueDictionary
@@ -424,6 +423,11 @@ class Agent(Generic[DepsT]):
                 raise InputError("the input is an empty text")
             for message in to_messages(input):
                 messages.add(message, "input")
+        answers: frozenset[str] = frozenset()
+        for message in reversed(messages.input):  # the client's results, if any
+            if message.role != "tool":
+                break
+            answers |= {part.call_id for part in message.tool_parts}
         run_id = new_id("run")
         thread, resource = thread_and_resource(options.get("thread"), options.get("resource"))
         if thread is None and self.memory is not None:
@@ -442,11 +446,7 @@ class Agent(Generic[DepsT]):
             or not options.keys().isdisjoint(_SEE_MESSAGES)
             or any(tool.takes_context for tool in self.tools.values()),
             on_divergence=options.get("on_divergence", "branch"),
-            answers=frozenset(
-                part.call_id
-                for message in takewhile(lambda message: message.role == "tool", reversed(messages.input))
-                for part in message.tool_parts
-            ),
+            answers=answers,
             made=frozenset(message.id for message in messages.input) if isinstance(input, str) else frozenset(),
         )
         output_type = OutputType(options["output_type"]) if "output_type" in options else None
