@@ -89,6 +89,24 @@ async def test_an_answer_in_several_blocks_is_redacted_as_one(
     assert {**result.output, "mail": ""} == {"a": [1, "x"], "mail": "", "n": 2}
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        ['{"a":"4111 1111 1111 ', "1111", '"}'],
+        ['{"a":"4111 1111 1111 1111","b":"4111 1111 ', '1111 1111"', "}"],
+        ['{"a":"4111 1111 1111 1111 and 4111 1111 ', '1111 1111"}'],
+    ],
+)
+async def test_what_follows_in_another_block_is_sent_once_and_redacted(blocks: list[str]) -> None:
+    pieces = [each for block in blocks for each in (block, Reasoning("."))]
+    guard = PIIDetector(redaction_method="placeholder")
+    async with Agent(model=ScriptedModel(pieces), processors=[guard]).stream("go", output_type=dict[str, str]) as run:
+        text = streamed_text([chunk async for chunk in run])
+    assert "4111 1111 1111 1111" not in text
+    assert json.loads(text).keys() == json.loads("".join(blocks)).keys()
+    assert text.count('"b"') <= 1
+
+
 async def test_escaped_characters_hide_nothing() -> None:
     written = r"```json" "\n" r'{"text": "ada\u0040example.com, \u0034111 1111 1111\u00201111"}' "\n```"
     result = await answer(written, [9], PIIDetector(redaction_method="placeholder")).generate("go", output_type=Note)

@@ -307,9 +307,9 @@ class _Answer:
             return alone
         whole = before + block
         if (items := json_items(whole)) is None:
-            if json_items(block) is not None or self.redact(whole) == self.redact(before) + alone:
-                return alone
-            return _after(before, self.redact(whole))
+            sent, redacted = self.redact(before), self.redact(whole)
+            is_value = block.lstrip()[:1] in ("{", "[") and json_items(block) is not None
+            return alone if is_value or redacted == sent + alone else _after(sent, redacted)
         out, place = "", len(before)
         for item in items:
             value = json.loads(item[0])
@@ -317,7 +317,7 @@ class _Answer:
                 continue
             new = dumps(changed).decode()
             if item.start() < place:  # the digits that were sent are a number, to which no text can be added
-                new = _after(whole[item.start() : place], new) if item[0][0] == '"' else ""
+                new = _after(self._whole.redact(whole[item.start() : place]), new) if item[0][0] == '"' else ""
             out, place = f"{out}{whole[place : max(place, item.start())]}{new}", item.end()
         return out + whole[place:]
 
