@@ -143,3 +143,4 @@ def _anything(request: ModelRequest) -> Reply:
 
 
 anything = ScriptedModel(_anything, name="anything")
+swimmer = ScriptedModel(lambda request: Reply(text="swimming in the pool"), name="swimmer")

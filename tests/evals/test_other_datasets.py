@@ -67,6 +67,17 @@ def test_a_run_without_a_judge_is_compared_by_the_metric_that_both_have(tmp_path
     assert "| om, run 1 | 5 | +0.0 |" in re.sub(r"\| \S+: ", "| ", compared)
 
 
+def test_scores_between_right_and_wrong_have_a_p_value_too(tmp_path: Path) -> None:
+    data = samples.written(tmp_path / "locomo10.json", samples.locomo())
+    evaluate("locomo", data, tmp_path / "a", "--reader", "tests.evals.scripted:swimmer", judge=False)
+    evaluate("locomo", data, tmp_path / "b", judge=False)
+    for name, other in (("a", "b"), ("b", "a")):  # the scores of "b" alone are 0 and 1
+        assert CliRunner().invoke(app, ["eval", "report", str(tmp_path / name), str(tmp_path / other)]).exit_code == 0
+        compared = (tmp_path / name / "report.md").read_text().partition("## Beside ")[2]
+        assert "p is the paired randomization test, two-sided." in compared
+        assert re.search(r"\| Bonett-Price \| (0|1)\.\d{4} \|", compared)
+
+
 def test_without_a_judge_a_failed_item_is_no_verdict(tmp_path: Path) -> None:
     data = samples.written(tmp_path / "locomo10.json", samples.locomo())
     shown = evaluate("locomo", data, tmp_path / "a", "--reader", "tests.evals.scripted:broken", judge=False)

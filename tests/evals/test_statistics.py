@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import comb
 from random import Random
 
@@ -20,6 +21,7 @@ from diarist.evals.statistics import (
     macro,
     mcnemar,
     micro,
+    sign_flip,
     wilson,
 )
 
@@ -109,6 +111,31 @@ class TestMcNemar:
         n, k = found.first_only + found.second_only, found.first_only
         extreme = sum(comb(n, i) for i in range(n + 1) if comb(n, i) <= comb(n, k)) / 2**n
         assert found.p == pytest.approx(min(1.0, extreme))
+
+
+class TestSignFlip:
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [([0.9, 0.8, 0.4, 0.7, 0.6], [0.5, 0.7, 0.5, 0.2, 0.3]), ([0.2, 0.5, 1.0], [0.1, 0.6, 0.3])],
+    )
+    def test_the_p_value_is_close_to_the_share_of_all_signs(self, first: list[float], second: list[float]) -> None:
+        pairs = [a - b for a, b in zip(first, second, strict=True)]
+        seen = abs(sum(pairs)) - 1e-9
+        sums = [
+            abs(sum(sign * d for sign, d in zip(s, pairs, strict=True))) for s in product((1, -1), repeat=len(pairs))
+        ]
+        exact = sum(each >= seen for each in sums) / len(sums)
+        assert sign_flip(first, second) == pytest.approx(exact, abs=0.04)
+
+    @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40))
+    def test_it_is_the_same_both_ways_and_between_0_and_1(self, pairs: list[tuple[float, float]]) -> None:
+        first, second = [a for a, _ in pairs], [b for _, b in pairs]
+        assert 0 < sign_flip(first, second) == sign_flip(second, first) <= 1
+
+    def test_equal_scores_are_no_evidence_and_many_better_ones_are(self) -> None:
+        scores = [number / 100 for number in range(100)]
+        assert sign_flip(scores, scores) == 1
+        assert sign_flip([each + 0.1 for each in scores], scores) < 0.001
 
 
 class TestBootstrap:

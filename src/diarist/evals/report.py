@@ -199,6 +199,10 @@ def _comparison_sections(results: Results, title: str, beside: Results | None, *
         if not metrics:
             continue
         for metric in metrics:
+            compared = results.comparisons(metric, part, beside)
+            binary = all(one.test for one in compared)
+            splits = ("Right only in first / second",) if binary else ()
+            head = ("First", "Second", "Questions", "Difference", "95 % interval", "Interval by", *splits, "p")
             rows = [
                 (
                     one.first,
@@ -207,13 +211,11 @@ def _comparison_sections(results: Results, title: str, beside: Results | None, *
                     f"{100 * one.difference.mean:+.1f}",
                     f"{100 * one.difference.interval.low:+.1f} to {100 * one.difference.interval.high:+.1f}",
                     one.difference.method,
-                    *((f"{one.test.first_only} / {one.test.second_only}", _p_value(one.test.p)) if one.test else ()),
+                    *((f"{one.test.first_only} / {one.test.second_only}",) if one.test else ()),
+                    _p_value(one.p),
                 )
-                for one in results.comparisons(metric, part, beside)
+                for one in compared
             ]
-            head = ("First", "Second", "Questions", "Difference", "95 % interval", "Interval by")
-            if metric.binary:
-                head += ("Right only in first / second", "p")
             if rows:
                 yield Section(
                     f"{_of(part)}{title}" + (f": {metric.name}" if len(metrics) > 1 else ""),
@@ -221,7 +223,8 @@ def _comparison_sections(results: Results, title: str, beside: Results | None, *
                     f"By {metric.name}, on the same questions. The difference is in points, with a 95 % interval for "
                     "pairs: that of Bonett and Price (2012), which is on the safe side for scores other than right "
                     f"and wrong; for these, from {FEWEST_FOR_BOOTSTRAP} questions on, a percentile bootstrap. "
-                    + ("p is McNemar's exact test, two-sided. " if metric.binary else "")
+                    + ("p is McNemar's exact test" if binary else "p is the paired randomization test")
+                    + ", two-sided. "
                     + f"{len(rows):,} {'comparison' if len(rows) == 1 else 'comparisons, not corrected'}.",
                     head=head,
                     rows=rows,

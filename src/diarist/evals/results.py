@@ -26,6 +26,7 @@ from diarist.evals.statistics import (
     macro,
     mcnemar,
     micro,
+    sign_flip,
     wilson,
 )
 from diarist.exceptions import InputError
@@ -79,12 +80,18 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A paired comparison of two lists of items with the same questions."""
+    """A paired comparison of two lists of items with the same questions.
+
+    Attributes:
+        test: McNemar's test if every compared score is 0 or 1; else None.
+        p: Its p-value, or that of the randomization test.
+    """
 
     first: str
     second: str
     questions: int
     test: McNemar | None
+    p: float
     difference: Difference
 
 
@@ -229,27 +236,31 @@ class Results:
 
         ``beside``: compare with the systems of another folder instead, run by run.
         """
-        mine = self._scores(metric, part)
+        mine, theirs = self._scores(metric, part), [] if beside is None else beside._scores(metric, part)
+        binary = all(value in (0, 1) for _, _, scores in (*mine, *theirs) for value in scores.values())
         if beside is None:
             pairs = [pair for pair in combinations(mine, 2) if pair[0][0] == pair[1][0] or pair[0][1] == pair[1][1]]
             places = "", ""
         else:
-            pairs = [(one, other) for one in mine for other in beside._scores(metric, part) if one[1] == other[1]]
+            pairs = [(one, other) for one in mine for other in theirs if one[1] == other[1]]
             places = f"{self.folder}: ", f"{beside.folder}: "
         found: list[Comparison] = []
         for (system, run, scores), (other_system, other_run, other_scores) in pairs:
             shared = [id for id in scores if id in other_scores]
             first, second = [scores[id] for id in shared], [other_scores[id] for id in shared]
-            if shared:
-                found.append(
-                    Comparison(
-                        f"{places[0]}{system}, run {run}",
-                        f"{places[1]}{other_system}, run {other_run}",
-                        len(shared),
-                        mcnemar([v == 1 for v in first], [v == 1 for v in second]) if metric.binary else None,
-                        difference(first, second),
-                    )
+            if not shared:
+                continue
+            test = mcnemar([v == 1 for v in first], [v == 1 for v in second]) if binary else None
+            found.append(
+                Comparison(
+                    f"{places[0]}{system}, run {run}",
+                    f"{places[1]}{other_system}, run {other_run}",
+                    len(shared),
+                    test,
+                    test.p if test else sign_flip(first, second),
+                    difference(first, second),
                 )
+            )
         return found
 
     @property

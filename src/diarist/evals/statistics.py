@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from statistics import NormalDist, fmean
 
 BOOTSTRAP_DRAWS = 2_000
@@ -49,10 +50,13 @@ def bootstrap(values: Sequence[float], *, seed: int = 1) -> Interval:
 
     The seed is fixed, so the same values give the same interval. See ``can_bootstrap``.
     """
-    chance = random.Random(seed)
-    draws = max(200, min(BOOTSTRAP_DRAWS, 2_000 * BOOTSTRAP_DRAWS // len(values)))
+    chance, draws = random.Random(seed), _draws(len(values))
     found = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(draws))
     return Interval(found[int(0.025 * (draws - 1))], found[math.ceil(0.975 * (draws - 1))])
+
+
+def _draws(count: int) -> int:
+    return max(200, min(BOOTSTRAP_DRAWS, 2_000 * BOOTSTRAP_DRAWS // count))
 
 
 def can_bootstrap(values: Sequence[float]) -> bool:
@@ -96,6 +100,20 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
     total = one + other
     tail = sum(math.comb(total, k) for k in range(min(one, other) + 1))
     return McNemar(one, other, min(1.0, 2 * tail / 2**total))
+
+
+def sign_flip(first: Sequence[float], second: Sequence[float], *, seed: int = 1) -> float:
+    """Return the two-sided p-value of the paired randomization test (Fisher 1935, Pitman 1937).
+
+    It is the share of draws of random signs for the differences whose sum is at least as far from 0 as the observed
+    sum. There are as many draws as for ``bootstrap``, and the observed signs count as one more, so it is never 0.
+    """
+    units = [round((a - b) * 1e9) for a, b in zip(first, second, strict=True) if a != b]  # sums without rounding errors
+    if not units:
+        return 1.0
+    chance, draws, total = random.Random(seed), _draws(len(units)), sum(units)
+    flipped = [total - 2 * sum(compress(units, chance.choices((0, 1), k=len(units)))) for _ in range(draws)]
+    return (1 + sum(abs(each) >= abs(total) for each in flipped)) / (1 + draws)
 
 
 @dataclass(frozen=True, slots=True)
