@@ -282,7 +282,7 @@ class _Signature:
             checked = self._adapter.validate_python(args)
         except ValidationError as error:
             problems = listed_problems(error, whole="arguments")
-            raise ToolError(f"invalid arguments for {self._name}: {problems}") from error
+            raise ToolError(f"invalid arguments for {self._name}: {problems}") from None  # it quotes the value
         return {name: getattr(checked, f"p{i}") for i, name in enumerate(self._fields)}
 
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from diarist import Agent, ModelSettings, Processor, Usage, tool
 from diarist.chunks import TextDelta
-from diarist.exceptions import ProcessorError
+from diarist.exceptions import OutputError, ProcessorError
 from diarist.processors.compose import Branch, Parallel, Sequence
 from diarist.testing import Reply, ScriptedModel, ToolCall
 from tests.agent.kit import collect
@@ -267,6 +267,34 @@ async def test_a_block_is_no_error_but_named(exporter: InMemorySpanExporter) -> 
     assert all("error.type" not in dict(span.attributes or {}) for span in exporter.get_finished_spans())
     (whole,) = attributes(exporter, "invoke_agent agent")
     assert (whole["diarist.stopped_by"], whole["diarist.tripwire.processor_id"]) == ("tripwire", "no")
+
+
+async def test_spans_hold_no_texts_of_a_model(exporter: InMemorySpanExporter) -> None:
+    model = ScriptedModel(ToolCall("work", {"n": "Mrs Moreno"}), "Mrs Moreno")
+    with pytest.raises(OutputError):
+        await Agent(model=model, tools=[work]).generate("hi", output_type=dict[str, int])
+    assert failure(exporter, "execute_tool work") == ("ERROR", "tool_error", ("exception",))
+    assert failure(exporter, "invoke_agent agent") == ("ERROR", "OutputError", ("exception",))
+    assert "Moreno" not in "".join(span.to_json() for span in exporter.get_finished_spans())
+
+
+async def test_a_run_cancelled_from_outside_has_its_end_and_its_usage(exporter: InMemorySpanExporter) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        return await asyncio.Future()
+
+    model = ScriptedModel(Reply(tool_calls=ToolCall("wait"), usage=Usage(input_tokens=3, output_tokens=2)))
+    call = asyncio.create_task(Agent(model=model, tools=[wait]).generate("hi"))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    (whole,) = attributes(exporter, "invoke_agent agent")
+    assert (whole["diarist.stopped_by"], whole["gen_ai.usage.input_tokens"]) == ("cancelled", 3)
 
 
 async def test_an_agent_in_a_tool_hangs_below_the_tool(exporter: InMemorySpanExporter) -> None:

@@ -101,17 +101,17 @@ class AgentRun:
                 ended.set_result(None)
                 if self.queue is not None:
                     self.queue.finish(self._last_chunk)
-            if current.recording:
-                current.set(
-                    **{
-                        "diarist.stopped_by": result.stopped_by,
-                        "diarist.tripwire.processor_id": result.tripwire.processor_id if result.tripwire else None,
-                        "gen_ai.usage.input_tokens": result.usage.input_tokens,
-                        "gen_ai.usage.output_tokens": result.usage.output_tokens,
-                    }
-                )
-                if self.error is not None:
-                    current.fail(self.error)
+                if current.recording:
+                    current.set(
+                        **{
+                            "diarist.stopped_by": result.stopped_by,
+                            "diarist.tripwire.processor_id": result.tripwire.processor_id if result.tripwire else None,
+                            "gen_ai.usage.input_tokens": result.usage.input_tokens,
+                            "gen_ai.usage.output_tokens": result.usage.output_tokens,
+                        }
+                    )
+            if self.error is not None:
+                current.fail(self.error)
         if self.error is not None:
             raise self.error
         return result

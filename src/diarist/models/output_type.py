@@ -98,7 +98,7 @@ class OutputType:
                 with suppress(ValidationError):  # the value may be an object with this field only
                     return self._adapter.validate_json(text)
             problems = listed_problems(error, whole="answer")
-            raise InputError(f"the answer does not fit {self.schema.name}: {problems}") from error
+            raise InputError(f"the answer does not fit {self.schema.name}: {problems}") from None  # it quotes the value
 
     @staticmethod
     def _held(text: str) -> str | bytes:

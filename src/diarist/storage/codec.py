@@ -313,7 +313,7 @@ def decode_log(text: str, key: str) -> ObservationLog:
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise StorageError(
             f"the log {key!r} is damaged, or was written by a newer diarist: {place}: {first['msg']}"
-        ) from error
+        ) from None  # it quotes the value
 
 
 # --- resources ---------------------------------------------------------------------------------------------
