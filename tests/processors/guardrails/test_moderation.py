@@ -13,7 +13,7 @@ import pytest
 
 from diarist import Agent, Memory, Message, Tool
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, TextDelta
-from diarist.exceptions import ConfigError, ModelAPIError, ModelConnectionError
+from diarist.exceptions import BadRequestError, ConfigError, ModelAPIError, ModelConnectionError
 from diarist.models import ModelRequest
 from diarist.processors import ModerationProcessor, StreamErrorRetry, Verdict
 from diarist.storage import InMemoryStorage, SQLiteStorage
@@ -44,6 +44,28 @@ async def test_a_busy_judge_is_asked_again() -> None:
     assert (await agent.generate("Hi")).text == "ok"
     assert (await agent.generate("Hi")).tripwire is not None
     assert len(judge.requests) == 6
+
+
+async def test_a_judge_that_refuses_a_temperature_is_asked_without_it() -> None:
+    def judged(request: ModelRequest) -> str:
+        if request.settings.temperature is not None:
+            raise BadRequestError("Unsupported value: 'temperature' does not support 0.0 with this model.", status=400)
+        return '{"scores": {"hate": 0.0}, "reason": ""}'
+
+    judge = ScriptedModel(judged)
+    agent = Agent(
+        model=ScriptedModel("ok", "ok"), input_processors=[ModerationProcessor(model=judge, categories=["hate"])]
+    )
+    assert [(await agent.generate("Hi")).text for _ in range(2)] == ["ok", "ok"]
+    assert [request.settings.temperature for request in judge.requests] == [0.0, None, None]
+
+
+async def test_another_bad_request_blocks_with_its_first_error(caplog: pytest.LogCaptureFixture) -> None:
+    judge = ScriptedModel(BadRequestError("no such model", status=400), BadRequestError("no", status=400))
+    agent = Agent(model=ScriptedModel("ok"), input_processors=[ModerationProcessor(model=judge, categories=["hate"])])
+    assert (await agent.generate("Hi")).tripwire is not None
+    assert len(judge.requests) == 2
+    assert "no such model" in caplog.text
 
 
 # --- input ----------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
+from weakref import WeakSet
 
 import orjson
 
 from diarist.checks import flags, function, texts
 from diarist.chunks import ModelFinish, TextDelta
-from diarist.exceptions import ConfigError, ModelError, ModelResponseError
+from diarist.exceptions import BadRequestError, ConfigError, ModelError, ModelResponseError
 from diarist.messages import Json, Prompt, PromptMessage, TextPart
 from diarist.models.base import Model, ModelRequest, ModelSettings, OutputSchema, open_stream
 from diarist.models.fallbacks import ModelEntry
@@ -21,6 +22,9 @@ from diarist.models.resolve import resolve
 from diarist.processors.base import call_sync_or_async
 from diarist.run_context import count_usage
 from diarist.tracing import span
+
+_own_temperature = WeakSet[Model]()
+"""Models that refused a temperature."""
 
 
 @cache
@@ -42,16 +46,27 @@ def prompt_message(role: Literal["system", "user", "assistant"], text: str) -> P
 async def answer_of(model: Model, messages: list[PromptMessage], output: OutputSchema | None, *, doing: str) -> str:
     """Return the text of a model's answer, at temperature 0; its tokens count in the run's usage.
 
-    Transient failures are retried, as those of the agent's model.
+    Transient failures are retried, as those of the agent's model. If a model refuses the temperature (a bad request),
+    this and later calls leave it out.
 
     ``doing``: the verb in the span's name. Raises ModelError.
     """
-    request = ModelRequest(prompt=Prompt(messages=messages), settings=ModelSettings(temperature=0.0), output=output)
+    settings = ModelSettings(temperature=None if model in _own_temperature else 0.0)
+    request = ModelRequest(prompt=Prompt(messages=messages), settings=settings, output=output)
     entry = ModelEntry(model=model)
+    refusal: BadRequestError | None = None
     retries = 0
     while True:
         try:
-            return await _answer_to(request, model, doing)
+            answer = await _answer_to(request, model, doing)
+            if refusal is not None:
+                _own_temperature.add(model)
+            return answer
+        except BadRequestError as error:
+            if request.settings.temperature is None:
+                raise refusal or error from None
+            refusal, request = error, replace(request, settings=ModelSettings())
+            continue
         except ModelError as error:
             delay = entry.delay(error, retries)
             if delay is None:
