@@ -140,20 +140,17 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     from other rows. The remaining rows of a removed entry become raw again. An entry marked as ``cut`` is emptied
     instead and still covers its remaining rows, which may contain the words that a person removed.
     """
-    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
     known = set(log.tombstones)
-    fresh = tuple(stone for stone in erasure.stones if stone not in known)
-    pending = log.reflection
-    if entries == log.entries and not fresh and not (pending and erasure.reaches(pending.entry)):
-        return log
-    log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + bool(fresh))
-    return _with_survivors(log, entries, erasure)
+    if fresh := tuple(stone for stone in erasure.stones if stone not in known):
+        log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + 1)
+    return erase_past(log, erasure, history)
 
 
-def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
-    """Return an earlier generation without the entries made from erased rows."""
-    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, (), erasure))
-    cleaned = _with_survivors(log, entries, erasure)
+def erase_past(log: ObservationLog, erasure: Erasure, history: Sequence[ObservationLog] = ()) -> ObservationLog:
+    """Return an earlier generation without the entries made from erased rows; ``history``: as for ``erase``."""
+    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
+    pending = None if log.reflection is not None and erasure.reaches(log.reflection.entry) else log.reflection
+    cleaned = with_entries(replace(log, reflection=pending), entries)
     return log if cleaned == log else cleaned
 
 
@@ -181,10 +178,3 @@ def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: E
 
 def _lies_in(entry: Observation, covered: Mapping[str, Coverage]) -> bool:
     return all(s.thread_id in covered and covered[s.thread_id].covers(s.first_seq, s.last_seq) for s in entry.sources)
-
-
-def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:
-    """Return the log with these entries. Drops a buffered reflection of erased rows."""
-    log = with_entries(log, entries)
-    pending = None if log.reflection is not None and erasure.reaches(log.reflection.entry) else log.reflection
-    return replace(log, reflection=pending)
