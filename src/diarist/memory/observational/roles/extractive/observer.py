@@ -15,17 +15,9 @@ from diarist.byte_cache import cached
 from diarist.chunks import Usage
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import by_thread, thread_label
-from diarist.memory.observational.roles.base import Observed
+from diarist.memory.observational.roles.base import EXTRACTIVE, Observed
 from diarist.memory.observational.roles.extractive.dates import annotate_dates, has_date
-from diarist.memory.observational.roles.extractive.reflector import (
-    MODEL,
-    RANKS,
-    Line,
-    body,
-    fingerprint,
-    read_lines,
-    write_lines,
-)
+from diarist.memory.observational.roles.extractive.reflector import RANKS, Line, fingerprint, read_lines, write_lines
 from diarist.memory.observational.roles.extractive.tools import ERROR_LINE, note_tool, shorten
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, pair_results, speaker
@@ -129,7 +121,7 @@ class ExtractiveObserver:
             suggested_response=response,
             citations=tuple(() if row.startswith("Date:") else next(ids, ()) for row in text.splitlines()),
             usage=Usage(),
-            model=MODEL,
+            model=EXTRACTIVE,
             calls=0,
         )
 
@@ -350,5 +342,5 @@ def _prose(text: str) -> str:
 @cached(4_000_000)
 def _fingerprints(notes: str) -> frozenset[str]:
     """Return the fingerprints of all lines and sentences of an entry. Cached, since entries rarely change."""
-    bodies = (body(line.text) for line in read_lines(notes))
+    bodies = (line.body for line in read_lines(notes))
     return frozenset(fingerprint(text) for said in bodies for text in (said, *split_sentences(said)))
