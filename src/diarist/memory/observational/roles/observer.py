@@ -131,7 +131,7 @@ class ModelObserver:
                 spent.warnings.append(f"the model refused a call with {len(portion)} messages: {error}")
                 portion = half
                 self._searched = (portion[0].id, len(portion))  # set now, since a timeout may end this call
-        observed = replace(observed, unnoted=_ids(messages[noted:]))
+        observed = replace(observed, unnoted=tuple(message.id for message in messages[noted:]))
         if noted < len(messages) and not observed.shortfall:
             observed = replace(
                 observed, shortfall=f"{noted} of {len(messages)} messages are noted, the others stay raw"
@@ -369,17 +369,13 @@ def _refused(messages: Sequence[Message], error: Exception, spent: Spent, timezo
     )
 
 
-def _ids(messages: Sequence[Message]) -> tuple[str, ...]:
-    return tuple(message.id for message in messages)
-
-
 def _words_to_write(tokens: int) -> str:
     """Return the most words that the notes of a transcript should have, written for the prompt."""
     return f"{max(_LEAST_WORDS, tokens * 2 // 3 // 3):,}"
 
 
 def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Sequence[Message]) -> Observed:
-    reply, notes, ids = answer.reply, answer.notes, _ids(portion)
+    reply, notes, ids = answer.reply, answer.notes, [message.id for message in portion]
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
     text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""
