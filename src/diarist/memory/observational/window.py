@@ -16,7 +16,7 @@ from diarist.memory.observational.log.coverage import Coverage, sources_of, unco
 from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
 from diarist.memory.observational.prompt.diary_note import compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
-from diarist.memory.observational.prompt.tails import Tail, read_tails
+from diarist.memory.observational.prompt.tails import Tail
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import in_zone
 from diarist.memory.observational.thread_diary import Batch, ThreadDiary
@@ -165,18 +165,6 @@ class Window:
         """Return the question's memory note with the date added."""
         day = in_zone(question.created_at or utc_now(), ZoneInfo(self.diary.config.timezone)).date()
         return joined(compose([date_item(day)], self.diary.counter), question.sent, self.diary.counter)
-
-    async def tails(self) -> list[Tail]:
-        """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
-        StorageError."""
-        return await read_tails(
-            self.diary.storage,
-            self.log,
-            self.thread_id,
-            message_tokens=self.limits().message_tokens,
-            counter=self.diary.counter,
-            obscured=self.diary.config.obscures_threads,
-        )
 
     # -- sizes
 
