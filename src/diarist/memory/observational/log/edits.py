@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 from diarist.exceptions import NotFoundError
 from diarist.memory.observational.log.coverage import Coverage, join_sources
@@ -85,11 +84,13 @@ def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> O
 # --- erasing -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Erasure:
     """The ranges of rows to forget."""
 
-    stones: tuple[Tombstone, ...]
+    def __init__(self, stones: Sequence[Tombstone]) -> None:
+        self.stones = tuple(stones)
+        threads = {stone.thread_id for stone in stones}
+        self._gone = {thread_id: Coverage((), thread_id, stones) for thread_id in threads}
 
     def reaches(self, entry: Observation) -> bool:
         """Return True if an entry was made from these rows; a reflection has the sources of the entries it replaced."""
@@ -107,11 +108,6 @@ class Erasure:
             if first <= last:
                 pieces.append(replace(source, first_seq=first, last_seq=last))
         return pieces
-
-    @cached_property
-    def _gone(self) -> dict[str, Coverage]:
-        threads = {stone.thread_id for stone in self.stones}
-        return {thread_id: Coverage((), thread_id, self.stones) for thread_id in threads}
 
 
 def tombstones_of(thread_id: str, seqs: Iterable[int]) -> tuple[Tombstone, ...]:
