@@ -475,16 +475,13 @@ def full_parts(message: Message) -> list[str]:
     """Return the texts of a message's parts in full, without empty ones."""
     texts: list[str] = []
     for part in message.parts:
-        match part:
-            case TextPart():
-                texts.append(part.text.strip())
-            case ToolPart():
-                call = f"Tool call {part.name}({as_text(part.args)})"
-                texts.append(call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}")
-            case FilePart():
-                texts.append(f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})")
-            case SourcePart():
-                texts.append(f"{part.title} {part.url}".strip())
-            case _:
-                pass
+        if isinstance(part, TextPart):
+            texts.append(part.text.strip())
+        elif isinstance(part, ToolPart):
+            call = f"Tool call {part.name}({as_text(part.args)})"
+            texts.append(call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}")
+        elif isinstance(part, FilePart):
+            texts.append(f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})")
+        elif isinstance(part, SourcePart):
+            texts.append(f"{part.title} {part.url}".strip())
     return list(filter(None, texts))
