@@ -142,9 +142,7 @@ class Window:
         Args:
             tails: New messages of other threads that the diary does not cover yet.
         """
-        others = self.messages()
-        if (own := self.run_id) is not None:
-            others = [row for row in others if row.run_id != own]
+        others = [row for row in self.messages() if row.run_id is None or row.run_id != self.run_id]
         said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
         return compose_diary_note(
             self.log,
@@ -256,11 +254,10 @@ class Window:
 
     def batch(self, rows: Sequence[Message]) -> Batch:
         """Return raw rows for one call of the Observer, with their sources."""
-        own = self.run_id is not None and rows[0].run_id == self.run_id
         covered = self.facts.covered
         raw = [row for row in self.rows if seq_of(row) not in covered]
         sources = sources_of(rows, raw, covered, self.thread_id)
-        return Batch(rows=rows, sources=sources, run_id=self.run_id if own else None)
+        return Batch(rows=rows, sources=sources, run_id=self.run_id if rows[0].run_id == self.run_id else None)
 
 
 class _Facts:
