@@ -196,17 +196,14 @@ class DiaryProcessor(Processor[Any]):
         pinned = _pinned(context) | state.recorder.pinned
         before = memory.log
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
-        if asked is not None and memory.log is not before:  # its memory note was made from the old diary
-            asked.sent = None
-            self._compose(memory, asked, note_of_others, tails)
-            await self._rewrite(state, asked)
-        elif (
-            memory.log is not before
-            and not memory.window.has_date
-            and (question := asked_in(messages, context.run_id)) is not None
-        ):
-            question.sent = memory.window.dated(question)
-            await self._rewrite(state, question)
+        if memory.log is not before:
+            if asked is not None:  # its memory note was made from the old diary
+                asked.sent = None
+                self._compose(memory, asked, note_of_others, tails)
+                await self._rewrite(state, asked)
+            elif not memory.window.has_date and (question := asked_in(messages, context.run_id)) is not None:
+                question.sent = memory.window.dated(question)
+                await self._rewrite(state, question)
         context.report.warning = state.listener.warning
         failures = memory.window.stored.observer_failures
         if not context.report.warning and backing_off(failures, memory.diary.clock()):
