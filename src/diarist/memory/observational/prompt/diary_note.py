@@ -145,10 +145,8 @@ def _dated(text: str) -> _Dated:
 def _meant(match: re.Match[str]) -> date | None:
     if match["iso"]:
         return iso_date(match["iso"])
-    month = match["month"] or match["month2"]
-    if month not in MONTHS:
-        return None
     try:
-        return date(int(match["year"] or match["year2"]), MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
-    except ValueError:
+        month = MONTHS.index(match["month"] or match["month2"]) + 1
+        return date(int(match["year"] or match["year2"]), month, int(match["day"] or match["day2"]))
+    except ValueError:  # also for a word that is not a month
         return None
