@@ -74,14 +74,13 @@ def recall_tool(
             first.
     """
     settings = config.retrieves or RetrievalConfig()
-    by_meaning = search is not None
+    tool = unbound_recall(config, storage, by_meaning=search is not None)
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
     access = Access(thread_id, storage, resource_id, run_id, config.obscures_threads)
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
     recall = _Recall(access, pages, search, read_log, shown)
     searches = search is not None and settings.search
-    tool = unbound_recall(config, storage, by_meaning=by_meaning)
     return tool.with_function(recall.with_search if searches else recall.without_search)
 
 
