@@ -21,7 +21,7 @@ from diarist.evals.work import STOPS
 from diarist.exceptions import ModelError, RoleError
 from diarist.memory.observational.roles.base import ObserverRole
 from diarist.memory.observational.roles.extractive.dates import annotate_dates
-from diarist.memory.observational.roles.extractive.reflector import body, read_lines
+from diarist.memory.observational.roles.extractive.reflector import read_lines
 from diarist.memory.observational.roles.transcript import speaker
 from diarist.messages import Message, ToolPart
 from diarist.storage.records import Observation
@@ -291,7 +291,7 @@ def _judge(text: str, messages: Sequence[Message], result: Retention) -> None:
         if names:
             low = line.text.lower()
             first = min((name for name in names if name in low), key=low.find, default=None)
-            mine = set(stems(body(line.text))) - {word for name in names for word in stems(name)}
+            mine = set(stems(line.body)) - {word for name in names for word in stems(name)}
             shared = [len(mine & each) for each in words]
             if first is None or not shared or max(shared) < 2:
                 continue

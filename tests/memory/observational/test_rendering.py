@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.memory.observational.prompt.rendering import render_entry, render_log
+from diarist.memory.observational.prompt.rendering import render_log
 from diarist.storage.records import Observation, ObservationLog
 from tests.memory.observational.harness import NOON
 
@@ -49,7 +49,8 @@ def test_a_new_entry_leaves_the_blocks_before_it_as_they_were() -> None:
     )
 )
 def test_no_note_closes_its_own_element(pieces: list[str]) -> None:
-    block = render_entry(replace(NOTE, text=" ".join(pieces)))
+    text = " ".join([*pieces, "."])
+    block = render_log(replace(LOG, entries=(replace(NOTE, text=text),)))[1]
     body = block.removeprefix("<observations>").removesuffix("</observations>").lower().replace(" ", "")
     assert "<observations" not in body
     assert "</observations" not in body

@@ -95,9 +95,8 @@ async def reflect_now(
         ConflictError: The entries were changed during each of three calls.
     """
     any_thread = thread_id or await engine.any_thread(resource_id)
-    log = await engine.logs.read(thread_id, resource_id)
     diary = engine.diary(any_thread, resource_id, emit, manual=True)
-    await diary.settle(log, None)
+    await diary.settle(await diary.read(), None)
     async with diary.logs.claim(thread_id, resource_id, "reflection", wait=wait) as mine:
         if not mine:
             whose = f"thread {thread_id!r}" if thread_id else f"resource {resource_id!r}"

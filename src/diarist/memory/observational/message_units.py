@@ -5,7 +5,7 @@ and their batches. Pure.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, chain, groupby, islice
 
 from diarist.counting import message_tokens
@@ -45,23 +45,16 @@ def observable_units(raw: Sequence[Message], pinned: Collection[str] = ()) -> li
         for index, part in tools
         if index > last_user and part.state == "call" and not part.provider_executed and part.call_id not in done
     )
-    rows = raw[: next(pending, len(raw))]
-    units = _joined(rows, answers) if answers else [[row] for row in rows]
-    return [unit for unit in units if not any(row.id in pinned for row in unit)] if pinned else units
-
-
-def _joined(rows: Sequence[Message], answers: Mapping[int, int]) -> list[list[Message]]:
-    """Return the rows as units. ``answers``: as ``_answers`` returns them."""
     units: list[list[Message]] = []
     joined_until = -1
-    for index, row in enumerate(rows):
+    for index, row in enumerate(raw[: next(pending, len(raw))]):
         if index <= joined_until:
             units[-1].append(row)
         else:
             units.append([row])
         if index in answers:
             joined_until = max(joined_until, answers[index])
-    return units
+    return [unit for unit in units if not any(row.id in pinned for row in unit)] if pinned else units
 
 
 def whole_units(rows: Sequence[Message], count: int) -> int:

@@ -18,7 +18,7 @@ from diarist.memory.observational.engine import Engine, RunMemory
 from diarist.memory.observational.events import OBSERVATION_FAILED, Trigger
 from diarist.memory.observational.log.transitions import backing_off
 from diarist.memory.observational.message_units import newest_half
-from diarist.memory.observational.prompt.tails import Tail
+from diarist.memory.observational.prompt.tails import Tail, read_tails
 from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.memory.run_recorder import RunRecorder
@@ -45,14 +45,7 @@ TAG = "observational-memory"
 _MAX_HALVINGS = 4
 _ROWS_WITHOUT_LOG = 40
 """Number of newest rows to show if the diary cannot be read."""
-_CACHE_LIFETIMES = {
-    "anthropic": 300,
-    "bedrock": 300,
-    "openai": 600,
-    "openai-responses": 600,
-    "google": 3600,
-    "deepseek": 3600,
-}
+_CACHE_LIFETIMES = {"openai": 600, "openai-responses": 600, "google": 3600, "deepseek": 3600}
 _SHORTEST_CACHE_LIFETIME = 300
 """In seconds. Anthropic and Bedrock document five minutes, and OpenAI five to ten minutes of inactivity. Gemini and
 DeepSeek keep the cache for an hour or more. Others: five minutes."""
@@ -203,17 +196,14 @@ class DiaryProcessor(Processor[Any]):
         pinned = _pinned(context) | state.recorder.pinned
         before = memory.log
         await memory.prepare(pinned, cold=await self._why_cold(args, memory, asked))
-        if asked is not None and memory.log is not before:  # its memory note was made from the old diary
-            asked.sent = None
-            self._compose(memory, asked, note_of_others, tails)
-            await self._rewrite(state, asked)
-        elif (
-            memory.log is not before
-            and not memory.window.has_date
-            and (question := asked_in(messages, context.run_id)) is not None
-        ):
-            question.sent = memory.window.dated(question)
-            await self._rewrite(state, question)
+        if memory.log is not before:
+            if asked is not None:  # its memory note was made from the old diary
+                asked.sent = None
+                self._compose(memory, asked, note_of_others, tails)
+                await self._rewrite(state, asked)
+            elif not memory.window.has_date and (question := asked_in(messages, context.run_id)) is not None:
+                question.sent = memory.window.dated(question)
+                await self._rewrite(state, question)
         context.report.warning = state.listener.warning
         failures = memory.window.stored.observer_failures
         if not context.report.warning and backing_off(failures, memory.diary.clock()):
@@ -312,7 +302,14 @@ class DiaryProcessor(Processor[Any]):
         if memory.log.scope == "thread":
             return []
         try:
-            return await memory.window.tails()
+            return await read_tails(
+                self._storage,
+                memory.log,
+                memory.diary.thread_id,
+                message_tokens=memory.window.limits().message_tokens,
+                counter=self._counter,
+                obscured=memory.config.obscures_threads,
+            )
         except StorageError as error:
             await memory.report(error)
             return []

@@ -74,14 +74,13 @@ def recall_tool(
             first.
     """
     settings = config.retrieves or RetrievalConfig()
-    by_meaning = search is not None
+    tool = unbound_recall(config, storage, by_meaning=search is not None)
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
     access = Access(thread_id, storage, resource_id, run_id, config.obscures_threads)
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
     recall = _Recall(access, pages, search, read_log, shown)
     searches = search is not None and settings.search
-    tool = unbound_recall(config, storage, by_meaning=by_meaning)
     return tool.with_function(recall.with_search if searches else recall.without_search)
 
 
@@ -475,16 +474,13 @@ def full_parts(message: Message) -> list[str]:
     """Return the texts of a message's parts in full, without empty ones."""
     texts: list[str] = []
     for part in message.parts:
-        match part:
-            case TextPart():
-                texts.append(part.text.strip())
-            case ToolPart():
-                call = f"Tool call {part.name}({as_text(part.args)})"
-                texts.append(call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}")
-            case FilePart():
-                texts.append(f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})")
-            case SourcePart():
-                texts.append(f"{part.title} {part.url}".strip())
-            case _:
-                pass
+        if isinstance(part, TextPart):
+            texts.append(part.text.strip())
+        elif isinstance(part, ToolPart):
+            call = f"Tool call {part.name}({as_text(part.args)})"
+            texts.append(call if part.state == "call" else f"{call}\nTool {part.state}: {part.result_text}")
+        elif isinstance(part, FilePart):
+            texts.append(f"(attachment: {part.name or ''} {part.media_type} {part.url or ''})")
+        elif isinstance(part, SourcePart):
+            texts.append(f"{part.title} {part.url}".strip())
     return list(filter(None, texts))

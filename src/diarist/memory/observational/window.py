@@ -16,7 +16,7 @@ from diarist.memory.observational.log.coverage import Coverage, sources_of, unco
 from diarist.memory.observational.message_units import free_chunks, may_join, observable_units, tokens_of
 from diarist.memory.observational.prompt.diary_note import compose_diary_note
 from diarist.memory.observational.prompt.rendering import render_log
-from diarist.memory.observational.prompt.tails import Tail, read_tails
+from diarist.memory.observational.prompt.tails import Tail
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import in_zone
 from diarist.memory.observational.thread_diary import Batch, ThreadDiary
@@ -142,9 +142,7 @@ class Window:
         Args:
             tails: New messages of other threads that the diary does not cover yet.
         """
-        others = self.messages()
-        if (own := self.run_id) is not None:
-            others = [row for row in others if row.run_id != own]
+        others = [row for row in self.messages() if row.run_id is None or row.run_id != self.run_id]
         said_before = next((row.created_at for row in reversed(others) if row.created_at), None)
         return compose_diary_note(
             self.log,
@@ -165,18 +163,6 @@ class Window:
         """Return the question's memory note with the date added."""
         day = in_zone(question.created_at or utc_now(), ZoneInfo(self.diary.config.timezone)).date()
         return joined(compose([date_item(day)], self.diary.counter), question.sent, self.diary.counter)
-
-    async def tails(self) -> list[Tail]:
-        """Return the newest messages of the threads that share the diary, as far as it does not cover them. Raises
-        StorageError."""
-        return await read_tails(
-            self.diary.storage,
-            self.log,
-            self.thread_id,
-            message_tokens=self.limits().message_tokens,
-            counter=self.diary.counter,
-            obscured=self.diary.config.obscures_threads,
-        )
 
     # -- sizes
 
@@ -268,11 +254,10 @@ class Window:
 
     def batch(self, rows: Sequence[Message]) -> Batch:
         """Return raw rows for one call of the Observer, with their sources."""
-        own = self.run_id is not None and rows[0].run_id == self.run_id
         covered = self.facts.covered
         raw = [row for row in self.rows if seq_of(row) not in covered]
         sources = sources_of(rows, raw, covered, self.thread_id)
-        return Batch(rows=rows, sources=sources, run_id=self.run_id if own else None)
+        return Batch(rows=rows, sources=sources, run_id=self.run_id if rows[0].run_id == self.run_id else None)
 
 
 class _Facts:

@@ -62,7 +62,7 @@ def cut(logs: Sequence[ObservationLog], missing: Sequence[Tombstone]) -> list[Ob
     """
     if not logs:
         return []
-    erasure = Erasure(tuple(missing))
+    erasure = Erasure(missing)
     *history, head = logs
     if any(erasure.reaches(entry) for entry in head.every_entry):
         head = replace(erase(head, history, erasure), erasures=head.erasures)

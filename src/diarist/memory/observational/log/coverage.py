@@ -33,16 +33,11 @@ class Coverage:
         found = [(s.first_seq, s.last_seq) for entry in entries for s in entry.sources if s.thread_id == thread_id]
         found += [(stone.first_seq, stone.last_seq) for stone in stones if stone.thread_id == thread_id]
         self.ranges: list[tuple[int, int]] = []
-        start, end = 0, -2  # the range being built; empty at first
         for first, last in sorted(found):
-            if first > end + 1:
-                if start <= end:
-                    self.ranges.append((start, end))
-                start, end = first, last
-            elif last > end:
-                end = last
-        if start <= end:
-            self.ranges.append((start, end))
+            if not self.ranges or first > self.ranges[-1][1] + 1:
+                self.ranges.append((first, last))
+            elif last > self.ranges[-1][1]:
+                self.ranges[-1] = self.ranges[-1][0], last
 
     def __contains__(self, seq: int) -> bool:
         return self.covers(seq, seq)

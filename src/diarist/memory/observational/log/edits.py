@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 from diarist.exceptions import NotFoundError
 from diarist.memory.observational.log.coverage import Coverage, join_sources
@@ -85,11 +84,13 @@ def _replace_entry(log: ObservationLog, old: Observation, new: Observation) -> O
 # --- erasing -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Erasure:
     """The ranges of rows to forget."""
 
-    stones: tuple[Tombstone, ...]
+    def __init__(self, stones: Sequence[Tombstone]) -> None:
+        self.stones = tuple(stones)
+        threads = {stone.thread_id for stone in stones}
+        self._gone = {thread_id: Coverage((), thread_id, stones) for thread_id in threads}
 
     def reaches(self, entry: Observation) -> bool:
         """Return True if an entry was made from these rows; a reflection has the sources of the entries it replaced."""
@@ -107,11 +108,6 @@ class Erasure:
             if first <= last:
                 pieces.append(replace(source, first_seq=first, last_seq=last))
         return pieces
-
-    @cached_property
-    def _gone(self) -> dict[str, Coverage]:
-        threads = {stone.thread_id for stone in self.stones}
-        return {thread_id: Coverage((), thread_id, self.stones) for thread_id in threads}
 
 
 def tombstones_of(thread_id: str, seqs: Iterable[int]) -> tuple[Tombstone, ...]:
@@ -140,20 +136,17 @@ def erase(log: ObservationLog, history: Sequence[ObservationLog], erasure: Erasu
     from other rows. The remaining rows of a removed entry become raw again. An entry marked as ``cut`` is emptied
     instead and still covers its remaining rows, which may contain the words that a person removed.
     """
-    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
     known = set(log.tombstones)
-    fresh = tuple(stone for stone in erasure.stones if stone not in known)
-    pending = log.reflection
-    if entries == log.entries and not fresh and not (pending and erasure.reaches(pending.entry)):
-        return log
-    log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + bool(fresh))
-    return _with_survivors(log, entries, erasure)
+    if fresh := tuple(stone for stone in erasure.stones if stone not in known):
+        log = replace(log, tombstones=(*log.tombstones, *fresh), erasures=log.erasures + 1)
+    return erase_past(log, erasure, history)
 
 
-def erase_past(log: ObservationLog, erasure: Erasure) -> ObservationLog:
-    """Return an earlier generation without the entries made from erased rows."""
-    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, (), erasure))
-    cleaned = _with_survivors(log, entries, erasure)
+def erase_past(log: ObservationLog, erasure: Erasure, history: Sequence[ObservationLog] = ()) -> ObservationLog:
+    """Return an earlier generation without the entries made from erased rows; ``history``: as for ``erase``."""
+    entries = tuple(kept for entry in log.entries for kept in _survivors(entry, history, erasure))
+    pending = None if log.reflection is not None and erasure.reaches(log.reflection.entry) else log.reflection
+    cleaned = with_entries(replace(log, reflection=pending), entries)
     return log if cleaned == log else cleaned
 
 
@@ -181,10 +174,3 @@ def _survivors(entry: Observation, history: Sequence[ObservationLog], erasure: E
 
 def _lies_in(entry: Observation, covered: Mapping[str, Coverage]) -> bool:
     return all(s.thread_id in covered and covered[s.thread_id].covers(s.first_seq, s.last_seq) for s in entry.sources)
-
-
-def _with_survivors(log: ObservationLog, entries: tuple[Observation, ...], erasure: Erasure) -> ObservationLog:
-    """Return the log with these entries. Drops a buffered reflection of erased rows."""
-    log = with_entries(log, entries)
-    pending = None if log.reflection is not None and erasure.reaches(log.reflection.entry) else log.reflection
-    return replace(log, reflection=pending)

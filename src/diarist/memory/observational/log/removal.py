@@ -128,7 +128,7 @@ def without_rows(log: ObservationLog, past: Sequence[ObservationLog], stones: Se
     Args:
         past: The earlier generations of the log.
     """
-    erasure = Erasure(tuple(stones))
+    erasure = Erasure(stones)
     if not any(map(erasure.reaches, log.every_entry)):
         return log
     return without_stones(erase(log, past, erasure), set(stones).difference(log.tombstones))
@@ -143,7 +143,7 @@ async def clean_after_move(
     Args:
         logs: The logs before their entries were removed.
     """
-    erasure = Erasure(tuple(stones))
+    erasure = Erasure(stones)
     for log in logs:
         if log.version:
             history = await LogStore(storage, log.scope).rewrite_history(log.key, lambda old: erase_past(old, erasure))
@@ -173,7 +173,7 @@ async def _clean(
         names: Words to look for in the remaining entries, for the receipt's ``mentioning_ids``.
         stays: True if the rows themselves stay; then no tombstones are kept.
     """
-    erasure, logs = Erasure(tuple(stones)), LogStore(storage, log.scope)
+    erasure, logs = Erasure(stones), LogStore(storage, log.scope)
     before = log
     past: list[ObservationLog] = []
 

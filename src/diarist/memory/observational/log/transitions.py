@@ -199,16 +199,15 @@ def newest_hints(entries: Sequence[Observation], thread_id: str = "") -> Hints:
     Args:
         thread_id: Only hints of this thread, in a log of several threads.
     """
-    said = [hints for entry in entries if (hints := _hints_of(entry, thread_id))]
-    task = next((hints for hints in reversed(said) if hints.current_task is not None), None)
-    response = next((hints for hints in reversed(said) if hints.suggested_response is not None), None)
-    title = next((hints for hints in reversed(said) if hints.thread_title), None)
-    times = [hints.updated_at for hints in (task, response, title) if hints is not None and hints.updated_at]
+    said, none = [hints for entry in reversed(entries) if (hints := _hints_of(entry, thread_id))], Hints()
+    task = next((hints for hints in said if hints.current_task is not None), none)
+    response = next((hints for hints in said if hints.suggested_response is not None), none)
+    title = next((hints for hints in said if hints.thread_title), none)
     return Hints(
-        current_task=task.current_task if task else None,
-        suggested_response=response.suggested_response if response else None,
-        thread_title=title.thread_title if title else None,
-        updated_at=max(times, default=None),
+        current_task=task.current_task,
+        suggested_response=response.suggested_response,
+        thread_title=title.thread_title,
+        updated_at=max([hints.updated_at for hints in (task, response, title) if hints.updated_at], default=None),
         thread_id=thread_id,
     )
 

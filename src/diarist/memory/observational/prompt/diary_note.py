@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from diarist.byte_cache import cached
 from diarist.memory.memory_note import ALWAYS_TRUE, BORN, ERASURES, MONTHS, NoteItem, compose, date_item, iso_date
 from diarist.memory.observational.prompt.tails import Tail
-from diarist.memory.observational.roles.transcript import in_zone, name_pause
+from diarist.memory.observational.roles.transcript import in_zone, name_pause, shorten
 from diarist.messages import Json, SentBlock
 from diarist.storage.records import ObservationLog
 from diarist.tokens import TokenCounter
@@ -86,11 +86,16 @@ def distance(day: date, today: date) -> str:
 
 def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[NoteItem]:
     yield date_item(today)
-    entries = [_dated(entry.text) for entry in log.active]
-    if days := _past_days(entries, today):
-        distances = [f"{day.isoformat()} was {distance(day, today)}" for day in days]
+    days, plans = set[date](), list[_Plan]()  # before today, the newest ones of each entry
+    for entry in log.active:
+        dated = _dated(entry.text)
+        days.update(dated.days[: bisect_left(dated.days, today)][-MAX_DAYS:])
+        plans += dated.plans[: bisect_left(dated.plans, today, key=_day_of)][-MAX_PASSED:]
+    if days:
+        distances = [f"{day.isoformat()} was {distance(day, today)}" for day in sorted(days)[-MAX_DAYS:]]
         yield NoteItem("days", distances, [f"In your diary: {'; '.join(distances)}."])
-    if passed := _passed_plans(entries, today):
+    if plans:
+        passed = [plan.line for plan in sorted(plans, key=_day_of)[-MAX_PASSED:]]
         heading = "The day of these lines of your diary has passed since they were written:"
         yield NoteItem("passed", passed, [heading, *(f"- {line}" for line in passed)])
     if (task := log.hints.current_task) is not None:
@@ -99,22 +104,6 @@ def _items(log: ObservationLog, today: date, tails: Sequence[Tail]) -> Iterator[
         yield NoteItem("suggested_response", response, [f"Suggested response: {response or 'none'}"])
     for tail in tails:
         yield NoteItem(f"thread {tail.label}", list(tail.lines), [tail.heading, *(f"- {line}" for line in tail.lines)])
-
-
-def _past_days(entries: Iterable[_Dated], today: date) -> list[date]:
-    """Return the newest days before today that headings name."""
-    days = {day for entry in entries for day in entry.days[: bisect_left(entry.days, today)][-MAX_DAYS:]}
-    return sorted(days)[-MAX_DAYS:]
-
-
-def _passed_plans(entries: Iterable[_Dated], today: date) -> list[str]:
-    """Return the newest lines about a day that was in the future when the line was written and has passed, newest
-    last."""
-    passed: list[_Plan] = []
-    for entry in entries:
-        passed += entry.plans[: bisect_left(entry.plans, today, key=_day_of)][-MAX_PASSED:]
-    passed.sort(key=_day_of)
-    return [plan.line for plan in passed[-MAX_PASSED:]]
 
 
 class _Plan(NamedTuple):
@@ -148,7 +137,7 @@ def _dated(text: str) -> _Dated:
         day = _meant(match)
         if day is not None and said is not None and said < day:
             line = text[start:end].strip().lstrip("-* ")
-            plans.append(_Plan(day, line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 1] + "…"))
+            plans.append(_Plan(day, shorten(line, _LINE_LENGTH)))
     days = {day for heading in headings if (day := iso_date(heading[1])) is not None}
     return _Dated(tuple(sorted(days)), tuple(sorted(plans, key=_day_of)))
 
@@ -156,10 +145,8 @@ def _dated(text: str) -> _Dated:
 def _meant(match: re.Match[str]) -> date | None:
     if match["iso"]:
         return iso_date(match["iso"])
-    month = match["month"] or match["month2"]
-    if month not in MONTHS:
-        return None
     try:
-        return date(int(match["year"] or match["year2"]), MONTHS.index(month) + 1, int(match["day"] or match["day2"]))
-    except ValueError:
+        month = MONTHS.index(match["month"] or match["month2"]) + 1
+        return date(int(match["year"] or match["year2"]), month, int(match["day"] or match["day2"]))
+    except ValueError:  # also for a word that is not a month
         return None

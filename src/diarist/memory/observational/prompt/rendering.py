@@ -17,7 +17,10 @@ def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | Non
         labelled: Give each entry an id, with which the tool ``recall`` reads its sources.
         thread: The label of the current thread, if the notes are about several.
     """
-    entries = [render_entry(entry, labelled=labelled) for entry in log.active if entry.text.strip()]
+    entries: list[str] = []
+    for entry in log.active:
+        if entry.text.strip():
+            entries.append(_in_element(f' id="{label_of(entry)}"' if labelled else "", entry.text))
     if not entries:
         return []
     how = [load_prompt("using_notes")]
@@ -26,11 +29,6 @@ def render_log(log: ObservationLog, *, labelled: bool = False, thread: str | Non
     if labelled:
         how.append(load_prompt("using_recall"))
     return ["\n\n".join(how), *entries]
-
-
-def render_entry(entry: Observation, *, labelled: bool = False) -> str:
-    """Return an entry's text in its own element; ``labelled``: with ``label_of`` as the element's id."""
-    return _in_element(f' id="{label_of(entry)}"' if labelled else "", entry.text)
 
 
 @cached(2_000_000)

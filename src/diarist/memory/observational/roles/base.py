@@ -13,6 +13,9 @@ from diarist.storage.records import Observation
 if TYPE_CHECKING:
     from diarist.memory.working.observer_updates import ObserverUpdate
 
+EXTRACTIVE = "extractive"
+"""The model id of the roles that need no model."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleAnswer:

@@ -71,7 +71,7 @@ class HookedObserver:
 
     def _with_withheld(self, observed: Observed, withheld: Sequence[Message]) -> Observed:
         """Add a line with the number of withheld messages, under the date of the last one."""
-        note = f"- 🟢 {_count(len(withheld), 'message was', 'messages were')} withheld from these notes"
+        note = f"- 🟢 {len(withheld)} message{' was' if len(withheld) == 1 else 's were'} withheld from these notes"
         heading = date_heading(local_time(withheld[-1], self._zone))
         headings = [line for line in observed.text.splitlines() if line.startswith("Date:")]
         added = [note] if headings and headings[-1] == heading else [heading, note]
@@ -99,7 +99,7 @@ class HookedReflector:
         if shown:
             reflected = await self._reflector.reflect(shown, target_tokens=target_tokens, guidance=guidance)
         else:
-            note = f"- 🟢 {_count(len(entries), 'older note was', 'older notes were')} withheld"
+            note = f"- 🟢 {len(entries)} older note{' was' if len(entries) == 1 else 's were'} withheld"
             reflected = Reflected(text=note, usage=Usage(), model="", calls=0)
         if self._hooks.after_reflection is not None:
             reflected = await _run("after_reflection", self._hooks.after_reflection, reflected)
@@ -114,7 +114,3 @@ async def _run(name: str, hook: Callable[[Any], MaybeAwaitable[T]], value: Any) 
     if result is None:
         raise RoleError(f"the hook {name} returned None, not what is to be kept")
     return result
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

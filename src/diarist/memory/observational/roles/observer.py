@@ -1,9 +1,8 @@
 """The Observer: turn messages into dated notes with a model.
 
-Three methods, each calling the next, deal with answers that cannot be used. ``observe`` sends fewer messages if the
-model refuses them. ``_note`` sends fewer if the answer is cut off. ``_ask`` asks once more, mostly with another prompt,
-if an answer loops, repeats earlier notes, copies the messages, or is cut off although no fewer can be sent. A
-``portion`` is the messages of one call, the first of those that are due.
+Three methods, each calling the next, deal with answers that cannot be used: ``observe`` if the model refuses messages,
+``_note`` if an answer is cut off, ``_ask`` if it loops, repeats earlier notes, copies the messages, or is cut off
+although no fewer can be sent. A ``portion`` is the messages of one call, the first of those that are due.
 """
 
 from __future__ import annotations
@@ -131,11 +130,9 @@ class ModelObserver:
                 spent.warnings.append(f"the model refused a call with {len(portion)} messages: {error}")
                 portion = half
                 self._searched = (portion[0].id, len(portion))  # set now, since a timeout may end this call
-        observed = replace(observed, unnoted=_ids(messages[noted:]))
-        if noted < len(messages) and not observed.shortfall:
-            observed = replace(
-                observed, shortfall=f"{noted} of {len(messages)} messages are noted, the others stay raw"
-            )
+        if noted < len(messages):
+            short = observed.shortfall or f"{noted} of {len(messages)} messages are noted, the others stay raw"
+            observed = replace(observed, unnoted=tuple(message.id for message in messages[noted:]), shortfall=short)
         if len(_threads_of(messages)) > 1:  # a task belongs to one thread
             return replace(observed, current_task=None, suggested_response=None, thread_title=None)
         # A kept title belongs to the earlier entry, whose messages it was made from.
@@ -369,17 +366,13 @@ def _refused(messages: Sequence[Message], error: Exception, spent: Spent, timezo
     )
 
 
-def _ids(messages: Sequence[Message]) -> tuple[str, ...]:
-    return tuple(message.id for message in messages)
-
-
 def _words_to_write(tokens: int) -> str:
     """Return the most words that the notes of a transcript should have, written for the prompt."""
     return f"{max(_LEAST_WORDS, tokens * 2 // 3 // 3):,}"
 
 
 def _observed(answer: _Answer, spent: Spent, earlier: Sequence[str], portion: Sequence[Message]) -> Observed:
-    reply, notes, ids = answer.reply, answer.notes, _ids(portion)
+    reply, notes, ids = answer.reply, answer.notes, [message.id for message in portion]
     if not notes.text:
         raise RoleError(f"the Observer {reply.model} gave no notes in {len(reply.text):,} characters")
     text, shortfall = without_repeats(answer.text, earlier) or answer.text, ""

@@ -85,7 +85,7 @@ def json_as_notes(answer: str) -> str | None:
 def _json_lines(value: Any) -> Iterator[str]:
     """Yield lines from texts, lists, objects with a text, and objects with the notes of a day."""
     if isinstance(value, str):
-        for line in filter(str.strip, _without_rare_breaks(value).splitlines()):
+        for line in filter(str.strip, _RARE_BREAK.sub(" ", value).splitlines()):
             yield line if _DATE.match(line) or _LIST_LINE.match(line) else f"- {line}"
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
@@ -104,12 +104,7 @@ def _json_lines(value: Any) -> Iterator[str]:
                 yield from _json_lines(item)
 
 
-def _without_rare_breaks(text: str) -> str:
-    """Return the text with a blank for characters that end a line only for ``splitlines``, such as U+2028."""
-    return _RARE_BREAK.sub(" ", text)
-
-
-_RARE_BREAK = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_RARE_BREAK = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")  # they end a line only for ``splitlines``
 _DRAFTS = re.compile(  # reasoning right before the notes; blocks inside it are drafts
     rf"^<\s*/\s*think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<\s*(?:{_DIARY})\b)",
     re.IGNORECASE | re.MULTILINE,
@@ -180,10 +175,12 @@ def parse_notes(output: str, *, cut: bool = False) -> Notes:
     """
     reader = _Reader()
     from_json = json_as_notes(output)
-    text = _at_margin(from_json or output)
+    text = from_json or output
+    if text[:1].isspace():
+        text = dedent(text)
     if drafts := _DRAFTS.search(text):
         text = text[drafts.end() :]
-    for line in _NEXT_SECTION.sub(r"\1\n", _without_rare_breaks(text)).splitlines():
+    for line in _NEXT_SECTION.sub(r"\1\n", _RARE_BREAK.sub(" ", text)).splitlines():
         if not _FENCE.match(line):
             reader.read(line)
     if cut:
@@ -307,16 +304,11 @@ def _lines_of(line: str) -> Iterator[str]:
         start = gap.end() if gap else None
 
 
-def _at_margin(text: str) -> str:
-    """Return ``text`` without the indentation that all of its lines have."""
-    return dedent(text) if text[:1].isspace() else text
-
-
 def _tidy(lines: Sequence[str]) -> str:
     """Return notes under plain date headings, without prose, repeated headings and extra blank lines."""
     kept: list[str] = []
     heading, in_note = "", False
-    for line in _at_margin("\n".join(lines)).splitlines():
+    for line in dedent("\n".join(lines)).splitlines():
         if found := _DATE.match(line):
             line = ("Date: " + (found["said"] or found["day"] or "").strip(" *_\t")).rstrip()
             if line == heading:

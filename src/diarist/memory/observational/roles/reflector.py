@@ -28,7 +28,6 @@ MAX_ATTEMPTS = 4
 _MAX_CUTS = 2
 
 _DEFAULTS = ModelSettings(temperature=0.0, max_output_tokens=MAX_OUTPUT_TOKENS)
-_LEVELS = 5
 
 
 class ModelReflector:
@@ -68,7 +67,7 @@ class ModelReflector:
         best, smallest, model = Notes(text=""), inf, ""
         room, cuts = inf, 0  # tokens that fit into an answer, and number of cut answers, from which this is learned
         start = 0 if guidance else 1
-        for level in range(start, min(start + MAX_ATTEMPTS, _LEVELS)):
+        for level in range(start, start + MAX_ATTEMPTS):
             data = _data(entries, level, int(min(target_tokens, room)), smallest, guidance)
             try:
                 reply = await self._caller.ask(RolePrompt(instructions=self._instructions, data=data), spent)

@@ -9,7 +9,7 @@ from typing import cast
 
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.config import FixedModel, ModelChoice, ObservationalMemoryConfig
-from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole
+from diarist.memory.observational.roles.base import EXTRACTIVE, ObserverRole, ReflectorRole
 from diarist.memory.observational.roles.calling import RoleModel
 from diarist.memory.observational.roles.hooks import HookedObserver, HookedReflector, MemoryHooks
 from diarist.memory.observational.roles.observer import ModelObserver
@@ -25,8 +25,6 @@ DEFAULT_MODEL = "google/gemini-2.5-flash"
 """Used if no model is configured and the key for this one is set: cheap, fast, with a window of a million tokens."""
 
 _CHOOSE = "observational_memory=ObservationalMemoryConfig(model=...)"
-
-EXTRACTIVE = "extractive"
 
 logger = logging.getLogger("diarist")
 

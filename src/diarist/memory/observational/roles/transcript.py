@@ -193,34 +193,32 @@ def _entries(
         sizes = [None] * len(message.parts)
     blocks: list[tuple[str, str]] = []
     for part, size in zip(message.parts, sizes, strict=True):
-        match part:
-            case TextPart() if part.text.strip():
-                blocks.append((f"{who}: ", part.text.strip()))
-            case ToolPart():
-                now = paired.get(id(part), part)
-                asked = now or part
-                name = escape_tags(_SPACE.sub(" ", asked.name))
-                call = f"({outline_arguments(asked.args)})"
-                if part.state == "call":
-                    blocks.append((f"Tool call {name}", f"{call} (no result yet)" if now else call))
-                    continue
-                text = part.result_text.strip()
-                if size is None or size > tool_result_tokens:
-                    text = cut_text(text, tool_result_tokens, counter)
-                outcome, text = f"{_OUTCOMES[part.state]} {name}", text or "(empty)"
-                if message.role == "tool" and asked.args:  # the call is in an earlier message
-                    blocks.append((outcome, f"{call}: {text}"))
-                else:
-                    if message.role != "tool":
-                        blocks.append((f"Tool call {name}", call))
-                    blocks.append((f"{outcome}: ", text))
-            case FilePart():
-                name = f" {part.name!r}" if part.name else ""
-                blocks.append((f"{who}: ", f"(attachment {files[id(part)]}:{name} {part.media_type})"))
-            case SourcePart():
-                blocks.append((f"{who} cited: ", f"{part.title} {part.url}".strip()))
-            case _:
-                pass
+        if isinstance(part, TextPart):
+            if text := part.text.strip():
+                blocks.append((f"{who}: ", text))
+        elif isinstance(part, ToolPart):
+            now = paired.get(id(part), part)
+            asked = now or part
+            name = escape_tags(_SPACE.sub(" ", asked.name))
+            call = f"({outline_arguments(asked.args)})"
+            if part.state == "call":
+                blocks.append((f"Tool call {name}", f"{call} (no result yet)" if now else call))
+                continue
+            text = part.result_text.strip()
+            if size is None or size > tool_result_tokens:
+                text = cut_text(text, tool_result_tokens, counter)
+            outcome, text = f"{_OUTCOMES[part.state]} {name}", text or "(empty)"
+            if message.role == "tool" and asked.args:  # the call is in an earlier message
+                blocks.append((outcome, f"{call}: {text}"))
+            else:
+                if message.role != "tool":
+                    blocks.append((f"Tool call {name}", call))
+                blocks.append((f"{outcome}: ", text))
+        elif isinstance(part, FilePart):
+            name = f" {part.name!r}" if part.name else ""
+            blocks.append((f"{who}: ", f"(attachment {files[id(part)]}:{name} {part.media_type})"))
+        elif isinstance(part, SourcePart):
+            blocks.append((f"{who} cited: ", f"{part.title} {part.url}".strip()))
     if message.is_cut:
         blocks.append((f"{who}: ", "(the user stopped the answer here)"))
     if limit is not None and sum(_bytes(text) for _, text in blocks) > limit:

@@ -15,17 +15,9 @@ from diarist.byte_cache import cached
 from diarist.chunks import Usage
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.prompt.threads import by_thread, thread_label
-from diarist.memory.observational.roles.base import Observed
+from diarist.memory.observational.roles.base import EXTRACTIVE, Observed
 from diarist.memory.observational.roles.extractive.dates import annotate_dates, has_date
-from diarist.memory.observational.roles.extractive.reflector import (
-    MODEL,
-    RANKS,
-    Line,
-    body,
-    fingerprint,
-    read_lines,
-    write_lines,
-)
+from diarist.memory.observational.roles.extractive.reflector import RANKS, Line, fingerprint, read_lines, write_lines
 from diarist.memory.observational.roles.extractive.tools import ERROR_LINE, note_tool, shorten
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, pair_results, speaker
@@ -67,10 +59,10 @@ _OWN = re.compile(
     r"\b(?:I|[Mm]y|[Ww]e|[Oo]ur|[Ii]ch|[Mm]ein\w*|[Ww]ir|[Uu]nser\w*|[Jj]e|[Mm]on|[Mm]a|[Mm]es|[Nn]ous|[Yy]o|[Mm]is?|"
     r"[Nn]osotros|[Ii]o|[Mm]i[oa]|[Nn]oi|[Ee]u|[Mm]eu|[Mm]inha)\b|[Jj]['’]|私|僕|我|저는|나는|أنا"
 )
-
 _STANDING = re.compile(
     r"\b(?:always|never|prefer\w*|immer|nie(?:mals)?|lieber|toujours|jamais|siempre|nunca|sempre)\b", re.IGNORECASE
 )
+_rarity = lru_cache(20_000)(rarity)
 
 
 class ExtractiveObserver:
@@ -78,10 +70,9 @@ class ExtractiveObserver:
 
     It keeps, in the speakers' own words, the sentences with the most rare words, names, numbers and dates for their
     size, each word counting fully only once, and the outcome of each tool call. Days such as "next Friday" get their
-    date. The notes are about half of what a user says, a third of what named people say, a tenth of what tools
-    return and a fifteenth of an assistant's answers. User and assistant share their room, and information in a
-    user's sentences counts twice as much; beside many tool calls, nearly all that the user says is noted. Of fenced
-    code, only the line of an error is noted.
+    date. The notes are about half of what a user says (nearly all beside many tool calls), a third of what named people
+    say, a tenth of what tools return, and a fifteenth of an assistant's answers. User and assistant share their room.
+    Of fenced code, only the line of an error is noted.
 
     A model does better: this does not resolve "he" or "there", and does not combine messages. Rarity comes from the
     vocabulary of o200k_base, so it works in many languages; dates are resolved in English only.
@@ -105,8 +96,7 @@ class ExtractiveObserver:
             await asyncio.sleep(0)  # let other tasks run
             known |= _fingerprints(entry.text)
         threads = by_thread(visible)
-        lines: list[Line] = []
-        cited: list[tuple[str, ...]] = []
+        lines: list[tuple[str, Line]] = []  # with the id of the message
         for id, section in threads.items():
             label = thread_label(id, obscured=self._config.obscures_threads)
             thread = label if self._config.scope == "resource" or len(threads) > 1 else None
@@ -118,18 +108,17 @@ class ExtractiveObserver:
             by_line: dict[tuple[str, str], list[_Note]] = {}
             for note in _choose(notes, set(known)):
                 by_line.setdefault(note.line, []).append(note)
-            lines += [_write(each, self._zone, thread) for each in by_line.values()]
-            cited += [(id,) for id, _ in by_line]
-        text = escape_tags(write_lines(lines))
-        ids = iter(cited)
+            lines += [(each[0].message.id, _write(each, self._zone, thread)) for each in by_line.values()]
+        text = escape_tags(write_lines(line for _, line in lines))
+        cited = iter([(id,) for id, _ in lines])
         task, response = _hints(visible) if len(threads) == 1 else (None, None)
         return Observed(
             text=text,
             current_task=task,
             suggested_response=response,
-            citations=tuple(() if row.startswith("Date:") else next(ids, ()) for row in text.splitlines()),
+            citations=tuple(() if row.startswith("Date:") else next(cited, ()) for row in text.splitlines()),
             usage=Usage(),
-            model=MODEL,
+            model=EXTRACTIVE,
             calls=0,
         )
 
@@ -176,30 +165,27 @@ def _notes_of(message: Message, paired: Mapping[int, ToolPart | None]) -> Iterat
     named = isinstance(message.metadata.get("name"), str)
     group, who = "people" if named else "user" if message.role == "user" else "assistant", speaker(message)
     for part in message.parts:
-        match part:
-            case TextPart():
-                texts = [clause.strip() for each in split_sentences(part.text) for clause in _CLAUSE.findall(each)]
-                size = sum(map(len, texts))
-                share = min(size, _LONG + size // 5) / max(size, 1)
-                for place, text in enumerate(texts):
-                    mark, verb, words = _weigh(text, group)
-                    inside = group == "user" and 0 < place < len(texts) - 1  # of a long message: often pasted
-                    weight = 0.5 if group == "assistant" else min(1.0, 300 / size) ** 0.5 if inside else 1.0
-                    yield _Note(message, group, mark, f"{who} {verb}:", text, share * len(text), words, weight)
-                if not texts and (text := " ".join(part.text[:200].split())):
-                    yield _Note(message, group, "🟢", f"{who} said:", text, 0, {})
-            case FilePart():
-                text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
-                yield _Note(message, group, "🟡", who, text, len(text), {text: 5.0})
-            case ToolPart() if call := paired.get(id(part), part):
-                text, mark = note_tool(call)
-                denied = call.state == "denied"  # it and results that came later bring room for their line
-                size = len(call.result_text) + len(text) + (_LINE if denied or message.role == "tool" else 0)
-                size = min(size, _LONG + size // 5)
-                worth = 6.0 if denied or mark == "✅" else 3.0
-                yield _Note(message, "tools", mark, "Assistant called", text, size, {text: worth})
-            case _:
-                pass
+        if isinstance(part, TextPart):
+            texts = [clause.strip() for each in split_sentences(part.text) for clause in _CLAUSE.findall(each)]
+            size = sum(map(len, texts))
+            share = min(size, _LONG + size // 5) / max(size, 1)
+            for place, text in enumerate(texts):
+                mark, verb, words = _weigh(text, group)
+                inside = group == "user" and 0 < place < len(texts) - 1  # of a long message: often pasted
+                weight = 0.5 if group == "assistant" else min(1.0, 300 / size) ** 0.5 if inside else 1.0
+                yield _Note(message, group, mark, f"{who} {verb}:", text, share * len(text), words, weight)
+            if not texts and (text := " ".join(part.text[:200].split())):
+                yield _Note(message, group, "🟢", f"{who} said:", text, 0, {})
+        elif isinstance(part, FilePart):
+            text = f"attached{f' {part.name!r}' if part.name else ''} ({part.media_type})"
+            yield _Note(message, group, "🟡", who, text, len(text), {text: 5.0})
+        elif isinstance(part, ToolPart) and (call := paired.get(id(part), part)):
+            text, mark = note_tool(call)
+            denied = call.state == "denied"  # it and results that came later bring room for their line
+            size = len(call.result_text) + len(text) + (_LINE if denied or message.role == "tool" else 0)
+            size = min(size, _LONG + size // 5)
+            worth = 6.0 if denied or mark == "✅" else 3.0
+            yield _Note(message, "tools", mark, "Assistant called", text, size, {text: worth})
 
 
 def _weigh(sentence: str, group: str) -> tuple[str, str, dict[str, float]]:
@@ -215,7 +201,7 @@ def _weigh(sentence: str, group: str) -> tuple[str, str, dict[str, float]]:
         word = found[0].lower()
         if not word.isalpha():
             words[word] = 3.0
-        elif worth := _information(word):
+        elif (worth := 1 - 2.3 * (1 - _rarity(word))) > 0:
             words[word] = worth + (1.2 if found.start() and found[0][0].isupper() else 0)
     worth = sum(words.values())
     own, question = _OWN.search(sentence) is not None, _QUESTION.search(sentence) is not None
@@ -226,11 +212,6 @@ def _weigh(sentence: str, group: str) -> tuple[str, str, dict[str, float]]:
     verb = "answered" if group == "assistant" and not question else verb
     factor = (1.2 if own else 1) * (0.6 if group != "user" and (question or sentence.endswith(":")) else 1)
     return mark, verb, {word: factor * value for word, value in words.items()}
-
-
-@lru_cache(20_000)
-def _information(word: str) -> float:
-    return max(0.0, 1 - 2.3 * (1 - rarity(word)))
 
 
 def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
@@ -350,5 +331,5 @@ def _prose(text: str) -> str:
 @cached(4_000_000)
 def _fingerprints(notes: str) -> frozenset[str]:
     """Return the fingerprints of all lines and sentences of an entry. Cached, since entries rarely change."""
-    bodies = (body(line.text) for line in read_lines(notes))
+    bodies = (line.body for line in read_lines(notes))
     return frozenset(fingerprint(text) for said in bodies for text in (said, *split_sentences(said)))

@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 
 from diarist.chunks import Usage
 from diarist.exceptions import RoleError
-from diarist.memory.observational.roles.base import Reflected
+from diarist.memory.observational.roles.base import EXTRACTIVE, Reflected
 from diarist.memory.observational.roles.extractive.tools import shorten
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
-
-MODEL = "extractive"
-"""The value of ``Observed.model`` and ``Reflected.model``."""
 
 RANKS = {"🔴": 2, "✅": 2, "🟡": 1, "🟢": 0}
 """Importance of the marks: lines of rank 0 are dropped first, those of rank 2 never."""
@@ -42,6 +39,11 @@ class Line:
     text: str
     detail: bool = False
 
+    @property
+    def body(self) -> str:
+        """The text without its speaker and without computed dates."""
+        return _MEANING.sub("", _SPEAKER.sub("", self.text))
+
     def __str__(self) -> str:
         words = (part for part in (self.mark, self.time, self.text) if part)
         return f"{'  ' if self.detail else ''}- {' '.join(words)}"
@@ -66,11 +68,6 @@ def read_lines(text: str) -> Iterator[Line]:
         elif raw.strip() and (match := _LINE.fullmatch(raw)):
             mark, time, words = match["mark"] or "", match["time"] or "", match["text"].strip()
             yield Line(date=date, mark=mark, time=time, text=words, detail=len(match["indent"]) >= 2)
-
-
-def body(text: str) -> str:
-    """Return a note without its speaker and without computed dates."""
-    return _MEANING.sub("", _SPEAKER.sub("", text))
 
 
 def fingerprint(text: str) -> str:
@@ -109,7 +106,7 @@ class ExtractiveReflector:
             rank = RANKS.get(line.mark, 1)
             ranks.append(min(rank, ranks[parents[-1]]) if below and rank < 2 else rank)
             days.setdefault(line.date, place)
-        newest = {fingerprint(body(line.text)) or line.text: place for place, line in enumerate(noted)}
+        newest = {fingerprint(line.body) or line.text: place for place, line in enumerate(noted)}
         kept = dict.fromkeys(sorted(newest.values(), key=lambda place: (days[noted[place].date], place)))
         excess = self._counter.count(write_lines(noted[place] for place in kept)) - target_tokens
         for place in sorted(kept, key=lambda place: (ranks[place], parents[place], -place)):
@@ -124,4 +121,4 @@ class ExtractiveReflector:
         warnings = ["the extractive Reflector does not follow guidance"] if guidance else []
         if (tokens := self._counter.count(text)) >= target_tokens:
             warnings.append(f"{tokens:,} tokens are left; only a model could drop more")
-        return Reflected(text=text, usage=Usage(), model=MODEL, calls=0, warnings=tuple(warnings))
+        return Reflected(text=text, usage=Usage(), model=EXTRACTIVE, calls=0, warnings=tuple(warnings))
