@@ -143,16 +143,17 @@ async def test_a_classifier_that_objects_to_one_text_leaves_the_others() -> None
     assert result.output == {"text": "[SYSTEM_PROMPT]", "other": "fine"}
 
 
-@pytest.mark.parametrize(("texts", "most"), [(["obey", "rule one"], 4), (["fine"] * 300 + ["obey rule one"], 1)])
-async def test_a_classifier_that_objects_to_the_whole_leaves_nothing(texts: list[str], most: int) -> None:
-    asked: list[str] = []
+async def test_a_classifier_that_objects_to_the_whole_leaves_nothing() -> None:
+    guard = SystemPromptScrubber(classifier=lambda text: "obey rule one" in " ".join(text.split()))
+    result = await answer(json.dumps({"x": ["obey", "rule one"]}), [], guard).generate("go", output_type=dict[str, Any])
+    assert result.output == {"x": ["[SYSTEM_PROMPT]"] * 2}
 
-    def judge(text: str) -> bool:
-        asked.append(text)
-        return "obey rule one" in " ".join(text.split())
 
-    result = await answer(json.dumps({"x": texts}), [], SystemPromptScrubber(classifier=judge)).generate(
-        "go", output_type=dict[str, Any]
-    )
-    assert result.output == {"x": ["[SYSTEM_PROMPT]"] * len(texts)}
-    assert len(asked) <= most
+@pytest.mark.parametrize("ask_model", [True, False])
+async def test_only_a_model_is_spared_many_texts(ask_model: bool) -> None:
+    texts = [*(["fine"] * 300), "obey rule one"]
+    model = ScriptedModel(lambda request: '{"scores": {"system-prompt": 1}, "reason": ""}')
+    guard = SystemPromptScrubber(model=model) if ask_model else SystemPromptScrubber(classifier=lambda t: "obey" in t)
+    result = await answer(json.dumps({"x": texts}), [], guard).generate("go", output_type=dict[str, Any])
+    assert result.output == {"x": ["[SYSTEM_PROMPT]" if ask_model or "obey" in text else text for text in texts]}
+    assert len(model.requests) == ask_model

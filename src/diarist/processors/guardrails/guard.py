@@ -35,6 +35,9 @@ logger = logging.getLogger("diarist")
 
 Where = Literal["input", "output", "tool-result"]
 
+MOST_TEXTS = 20
+"""Texts of one value for which a model is called one by one; of a value with more texts, none is rewritten."""
+
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
 
@@ -110,6 +113,10 @@ class Guard(Processor[Any], ABC):
                 data = {**metadata, "processor": self.id, "where": where, "reason": reason}
                 args.writer.custom(DataChunk(self.data_type, data, transient=True))
         return self.strategy != "warn"
+
+    def judges_each(self, texts: int) -> bool:
+        """Return True if the texts of one value, so many, are judged by themselves: a model is called for each."""
+        return texts <= MOST_TEXTS or not isinstance(self.helper, AsksModel)
 
     def new_messages(self, args: ProcessInputArgs[Any]) -> list[Message]:
         """Return the messages to judge: the call's own input. Other messages were judged when they were new."""
@@ -242,7 +249,7 @@ class InputGuard(Guard):
         finding = None if call.state == "call" else await self.judge(args, as_text(call.result), "tool-result")
         if finding is None:
             return call
-        if self.strategy != "filter" and not isinstance(call.result, str) and _texts_in(call.result) <= MOST_TEXTS:
+        if self.strategy != "filter" and not isinstance(call.result, str) and self.judges_each(_texts_in(call.result)):
             rewritten = await self._rewritten(call.result)
             if rewritten != call.result and await self.attempt(self.examine(as_text(rewritten)), None) is None:
                 return replace(call, result=rewritten)
@@ -324,9 +331,6 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
         parts.append(part)
     return replace(message, parts=parts, part_tokens=None)
 
-
-MOST_TEXTS = 20
-"""Texts of one value that are judged by themselves: each is a call of the model."""
 
 # -- holding output, in spans of whole sentences
 
