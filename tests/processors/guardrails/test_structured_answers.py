@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from diarist import Agent, Memory, Tool
-from diarist.chunks import ObjectChunk
+from diarist.chunks import ObjectChunk, TextDelta, TextEnd, TextPayload
 from diarist.exceptions import OutputError
 from diarist.processors import Detection, PIIDetector, Processor, RegexFilter, SystemPromptScrubber
+from diarist.processors.builtin import redaction
+from diarist.processors.patterns import PatternSet
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 from tests.agent.kit import streamed_text
@@ -157,3 +159,22 @@ async def test_only_a_model_is_spared_many_texts(ask_model: bool) -> None:
     result = await answer(json.dumps({"x": texts}), [], guard).generate("go", output_type=dict[str, Any])
     assert result.output == {"x": ["[SYSTEM_PROMPT]" if ask_model or "obey" in text else text for text in texts]}
     assert len(model.requests) == ask_model
+
+
+async def test_a_block_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    original = redaction.json_items
+
+    def json_items(text: str) -> Any:
+        parsed.append(text)
+        return original(text)
+
+    monkeypatch.setattr(redaction, "json_items", json_items)
+    look = PatternSet({"mail": r"\w+@\w+"}).look
+    stream = redaction.RedactingStream(look, lambda matched, span: "[MAIL]", has_schema=True)
+    blocks, out = ['{"a": "ada@home", ', '"b": 1}'], ""
+    for block in blocks:
+        for chunk in (TextDelta(payload=TextPayload(text=block)), TextEnd()):
+            out += streamed_text(stream.feed(chunk))
+    assert json.loads(out) == {"a": "[MAIL]", "b": 1}
+    assert parsed == [blocks[0], "".join(blocks)]
