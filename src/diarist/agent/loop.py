@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from diarist.agent.model_retry import ModelRetry
-from diarist.agent.options import CallOptions
+from diarist.agent.options import Approvals, CallOptions
 from diarist.agent.response import CallFailed
 from diarist.agent.result import AgentResult, Rejected, mark_blocked, mark_unfinished
 from diarist.agent.resume import check_results, suspend, suspended_states, unanswered_calls, waits_for
@@ -67,7 +67,7 @@ class AgentRun:
     entries: list[ModelEntry]
     live: dict[asyncio.Future[None], asyncio.Task[Any] | None]
     name: str = "agent"
-    approvals: Mapping[str, bool | str] | None = None
+    approvals: Approvals | None = None
     queue: ChunkQueue | None = None
     error: Exception | None = None
 
@@ -274,9 +274,7 @@ class AgentRun:
 
     # -- a step
 
-    async def _step(
-        self, system: list[SystemMessage], *, last: bool, approvals: Mapping[str, bool | str] | None
-    ) -> StepAttempt:
+    async def _step(self, system: list[SystemMessage], *, last: bool, approvals: Approvals | None) -> StepAttempt:
         """Take one step. After a rejection or a failed model call, try again, perhaps later or with the next model."""
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         pipeline.state.step_number = number = len(result.steps)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diarist.agent.options import CallOptions, listed
+from diarist.agent.options import Approvals, CallOptions, listed
 from diarist.agent.response import read_response
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
@@ -97,7 +96,7 @@ class StepAttempt:
     feedback: str | None = None
     guards: asyncio.Task[None] | None = None
     fallback: bool = False
-    approvals: Mapping[str, bool | str] | None = None
+    approvals: Approvals | None = None
 
     def __post_init__(self) -> None:
         self.number = len(self.so_far.steps)
@@ -358,7 +357,7 @@ class StepAttempt:
                 await self.stream.send(ToolApprovalChunk(payload=payload))
         self.ended = bool(self.waiting)
 
-    async def _resume(self, answers: Mapping[str, bool | str]) -> None:
+    async def _resume(self, answers: Approvals) -> None:
         """Run the approved calls of an earlier run and deny the others. No model is called."""
         messages, setup = self.context.messages, self.setup
         if self.guards is not None:
