@@ -9,10 +9,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from diarist.checks import flags, one_of, texts, whole
+from diarist.checks import check_by_type, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
@@ -41,12 +40,6 @@ MOST_TEXTS = 20
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
 
 
-@cache
-def _types_of(guard: type[Guard]) -> dict[str, Any]:
-    """Return the types of a guardrail's options. The own annotations of a user's subclass may name unknown types."""
-    return get_type_hints(next(kind for kind in guard.__mro__ if kind.__module__.startswith("diarist.")))
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class Guard(Processor[Any], ABC):
     """A guardrail; its fields are its options. Options of type bool, str and Literal are checked by their type.
@@ -66,14 +59,7 @@ class Guard(Processor[Any], ABC):
     helper: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        for option, kind in _types_of(type(self)).items():
-            if kind is bool:
-                flags(name, **{option: getattr(self, option)})
-            elif kind is str:
-                texts(name, **{option: getattr(self, option)})
-            elif get_origin(kind) is Literal:
-                one_of(name, option, getattr(self, option), get_args(kind))
+        check_by_type(self)
 
     async def close(self) -> None:
         if isinstance(self.helper, AsksModel):
