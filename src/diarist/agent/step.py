@@ -53,15 +53,8 @@ _CUT_OFF = {
 """By finish reason, why an answer is no complete value of ``output_type``, and the remedy."""
 
 
-class _PrepareStep(Processor[Any]):
-    id = "prepare-step"
-
-
-class _StopWhen(Processor[Any]):
-    id = "stop-when"
-
-
-PREPARE_STEP, STOP_WHEN = _PrepareStep(), _StopWhen()
+PREPARE_STEP, STOP_WHEN = Processor[Any](), Processor[Any]()
+PREPARE_STEP.id, STOP_WHEN.id = "prepare-step", "stop-when"
 """The processors that run the call's ``prepare_step`` and ``stop_when``; errors and spans name them."""
 
 
@@ -325,7 +318,10 @@ class StepAttempt:
         if schema is None or not self.ended or self.waiting:
             return
         try:
-            self.output = OutputType.for_step(schema, self.output_type).parse(self.result().text)
+            kind = self.output_type
+            if kind is None or kind.schema != schema:  # a processor has set the schema: return plain JSON
+                kind = OutputType(schema)
+            self.output = kind.parse(self.result().text)
             self.has_output = True
         except InputError as error:
             cut = _CUT_OFF.get(self.finish.reason)  # another attempt would end there too
