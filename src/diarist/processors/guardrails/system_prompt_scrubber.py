@@ -206,10 +206,8 @@ class SystemPromptScrubber(RedactingGuard):
     async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
         """Return the texts as they are if the classifier accepts them together; otherwise replace those to which it
         objects. If it still objects to the rest, or a model has to judge many texts, replace all."""
-        inner = "".join(texts).strip()
-        if not inner:
-            return list(texts)
-        verdict = await self.attempt(verdict_of(self.helper, "".join(texts)), Verdict())
+        joined = "".join(texts)
+        verdict = await self.attempt(verdict_of(self.helper, joined), Verdict()) if joined.strip() else Verdict()
         over = verdict.over(self.threshold)
         if not over:
             return list(texts)
