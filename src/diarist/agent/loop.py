@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, descri
 from diarist.message_list import Snapshot, SystemMessage
 from diarist.models.fallbacks import ModelEntry
 from diarist.models.output_type import OutputType
-from diarist.processors.base import StepResult
+from diarist.processors.base import StepResult, call_sync_or_async
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.run_context import Outcome, RunCancelled, RunContext
@@ -442,8 +441,6 @@ class AgentRun:
         if function is None:
             return
         try:
-            answer = function(value)
-            if inspect.isawaitable(answer):
-                await inner_cancel_as_error(answer)
+            await inner_cancel_as_error(call_sync_or_async(function, value))
         except Exception:
             logger.exception("the callback %s failed; the run is not affected", name)
