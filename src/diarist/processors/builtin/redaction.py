@@ -114,7 +114,7 @@ class RedactingStream:
 
         Signatures and encrypted contents stay, since a match in them would be a coincidence.
         """
-        return None if data is None else _map_text(data, self.redact, keep_opaque=True)
+        return _map_text(data, self.redact, keep_opaque=True)
 
     def redact_message(self, message: Message) -> Message:
         """Return the message with every part redacted; the same object if nothing changed.
