@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from diarist.exceptions import ConfigError, InputError
 from diarist.messages import MAX_NESTING, Json, Message
@@ -121,6 +122,25 @@ def instance(owner: str, option: str, value: Any, kind: type[object]) -> None:
     """Raise ConfigError for a value of another class."""
     if not isinstance(value, kind):
         raise _refused(owner, option, f"{kind.__name__}(...)", value)
+
+
+def check_by_type(thing: object) -> None:
+    """Raise ConfigError for an option of a dataclass that is annotated as bool, str or Literal, with another value."""
+    owner = type(thing).__name__
+    for option, kind in _types_of(type(thing)).items():
+        value = getattr(thing, option)
+        if kind is bool:
+            flags(owner, **{option: value})
+        elif kind is str:
+            texts(owner, **{option: value})
+        elif get_origin(kind) is Literal:
+            one_of(owner, option, value, get_args(kind))
+
+
+@cache
+def _types_of(kind: type[Any]) -> dict[str, Any]:
+    """Return the types of the options. The own annotations of a user's subclass may name unknown types."""
+    return get_type_hints(next(each for each in kind.__mro__ if each.__module__.startswith("diarist.")))
 
 
 def has_methods(owner: str, option: str, value: Any, *names: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
@@ -13,9 +13,11 @@ from weakref import WeakValueDictionary
 from diarist.agent.loop import AgentRun
 from diarist.agent.options import (
     MEMORY_OPTIONS,
+    Approvals,
     CallOptions,
     MemoryLike,
     Processors,
+    ResumeOptions,
     RunOptions,
     check_options,
     memory_options,
@@ -204,40 +206,24 @@ class Agent(Generic[DepsT]):
 
     @overload
     async def resume(
-        self,
-        approvals: Mapping[str, bool | str],
-        *,
-        of: AgentResult[Any] | None = None,
-        input: MessageInput | None = None,
-        output_type: type[T],
-        deps: DepsT | None = None,
-        **options: Unpack[RunOptions],
+        self, approvals: Approvals, *, output_type: type[T], deps: DepsT | None = None, **options: Unpack[ResumeOptions]
     ) -> AgentResult[T]: ...
     @overload
     async def resume(
         self,
-        approvals: Mapping[str, bool | str],
+        approvals: Approvals,
         *,
-        of: AgentResult[Any] | None = None,
-        input: MessageInput | None = None,
         output_type: None = None,
         deps: DepsT | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ResumeOptions],
     ) -> AgentResult[None]: ...
     @overload
     async def resume(
-        self,
-        approvals: Mapping[str, bool | str],
-        *,
-        of: AgentResult[Any] | None = None,
-        input: MessageInput | None = None,
-        output_type: Any,
-        deps: DepsT | None = None,
-        **options: Unpack[RunOptions],
+        self, approvals: Approvals, *, output_type: Any, deps: DepsT | None = None, **options: Unpack[ResumeOptions]
     ) -> AgentResult[Any]: ...
     async def resume(
         self,
-        approvals: Mapping[str, bool | str],
+        approvals: Approvals,
         *,
         of: AgentResult[Any] | None = None,
         input: MessageInput | None = None,
@@ -260,40 +246,24 @@ class Agent(Generic[DepsT]):
 
     @overload
     def stream_resume(
-        self,
-        approvals: Mapping[str, bool | str],
-        *,
-        of: AgentResult[Any] | None = None,
-        input: MessageInput | None = None,
-        output_type: type[T],
-        deps: DepsT | None = None,
-        **options: Unpack[RunOptions],
+        self, approvals: Approvals, *, output_type: type[T], deps: DepsT | None = None, **options: Unpack[ResumeOptions]
     ) -> AgentStream[T]: ...
     @overload
     def stream_resume(
         self,
-        approvals: Mapping[str, bool | str],
+        approvals: Approvals,
         *,
-        of: AgentResult[Any] | None = None,
-        input: MessageInput | None = None,
         output_type: None = None,
         deps: DepsT | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ResumeOptions],
     ) -> AgentStream[None]: ...
     @overload
     def stream_resume(
-        self,
-        approvals: Mapping[str, bool | str],
-        *,
-        of: AgentResult[Any] | None = None,
-        input: MessageInput | None = None,
-        output_type: Any,
-        deps: DepsT | None = None,
-        **options: Unpack[RunOptions],
+        self, approvals: Approvals, *, output_type: Any, deps: DepsT | None = None, **options: Unpack[ResumeOptions]
     ) -> AgentStream[Any]: ...
     def stream_resume(
         self,
-        approvals: Mapping[str, bool | str],
+        approvals: Approvals,
         *,
         of: AgentResult[Any] | None = None,
         input: MessageInput | None = None,
@@ -389,7 +359,7 @@ class Agent(Generic[DepsT]):
 
     def _resumed_run(
         self,
-        approvals: Mapping[str, bool | str],
+        approvals: Approvals,
         of: AgentResult[Any] | None,
         input: MessageInput | None,
         options: CallOptions,

@@ -53,23 +53,11 @@ def accepted_chunks(held: Iterable[Chunk], parts: Sequence[Part], running: Colle
         if chunk.transient if isinstance(chunk, DataChunk) else not isinstance(chunk, _CONTENT):
             out.append(chunk)
     for index, part in enumerate(parts, start=1):
-        if not isinstance(part, ToolPart):
-            out.extend(_content(part, IdPayload(id=f"accepted-{index}")))
-            continue
-        call = ToolCallPayload(
-            tool_call_id=part.call_id,
-            tool_name=part.name,
-            args=part.args,
-            provider_executed=part.provider_executed,
-            provider_data=part.provider_data,
-        )
-        out.append(ToolCallChunk(payload=call))
-        if part.state != "call" and part.call_id not in running:
-            out.append(result_chunk(part))
+        out.extend(_content(part, IdPayload(id=f"accepted-{index}"), running))
     return out
 
 
-def _content(part: Part, block: IdPayload) -> list[Chunk]:
+def _content(part: Part, block: IdPayload, running: Collection[str]) -> list[Chunk]:
     match part:
         case TextPart(text=text):
             end = IdPayload(id=block.id, provider_data=part.provider_data)
@@ -88,7 +76,15 @@ def _content(part: Part, block: IdPayload) -> list[Chunk]:
         case DataPart():
             return [DataChunk(part.type, part.data, id=part.id)]
         case ToolPart():
-            return []
+            call = ToolCallPayload(
+                tool_call_id=part.call_id,
+                tool_name=part.name,
+                args=part.args,
+                provider_executed=part.provider_executed,
+                provider_data=part.provider_data,
+            )
+            results = [result_chunk(part)] if part.state != "call" and part.call_id not in running else []
+            return [ToolCallChunk(payload=call), *results]
 
 
 def result_chunk(part: ToolPart) -> ToolResultChunk | ToolErrorChunk:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 from diarist.agent.model_retry import ModelRetry
-from diarist.agent.options import CallOptions
+from diarist.agent.options import Approvals, CallOptions
 from diarist.agent.response import CallFailed
 from diarist.agent.result import AgentResult, Rejected, mark_blocked, mark_unfinished
 from diarist.agent.resume import check_results, suspend, suspended_states, unanswered_calls, waits_for
@@ -35,7 +34,7 @@ from diarist.exceptions import DiaristError, OutputError, ProcessorAbort, descri
 from diarist.message_list import Snapshot, SystemMessage
 from diarist.models.fallbacks import ModelEntry
 from diarist.models.output_type import OutputType
-from diarist.processors.base import StepResult
+from diarist.processors.base import StepResult, call_sync_or_async
 from diarist.processors.pipeline import PipelineRun
 from diarist.processors.setup import StepSetup
 from diarist.run_context import Outcome, RunCancelled, RunContext
@@ -67,7 +66,7 @@ class AgentRun:
     entries: list[ModelEntry]
     live: dict[asyncio.Future[None], asyncio.Task[Any] | None]
     name: str = "agent"
-    approvals: Mapping[str, bool | str] | None = None
+    approvals: Approvals | None = None
     queue: ChunkQueue | None = None
     error: Exception | None = None
 
@@ -274,9 +273,7 @@ class AgentRun:
 
     # -- a step
 
-    async def _step(
-        self, system: list[SystemMessage], *, last: bool, approvals: Mapping[str, bool | str] | None
-    ) -> StepAttempt:
+    async def _step(self, system: list[SystemMessage], *, last: bool, approvals: Approvals | None) -> StepAttempt:
         """Take one step. After a rejection or a failed model call, try again, perhaps later or with the next model."""
         context, pipeline, messages, result = self.context, self.pipeline, self.context.messages, self.result
         pipeline.state.step_number = number = len(result.steps)
@@ -444,8 +441,6 @@ class AgentRun:
         if function is None:
             return
         try:
-            answer = function(value)
-            if inspect.isawaitable(answer):
-                await inner_cancel_as_error(answer)
+            await inner_cancel_as_error(call_sync_or_async(function, value))
         except Exception:
             logger.exception("the callback %s failed; the run is not affected", name)

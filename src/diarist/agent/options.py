@@ -7,8 +7,10 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, cast
 
+from diarist.agent.result import AgentResult
 from diarist.checks import function, one_of, text_list, whole
 from diarist.exceptions import ConfigError
+from diarist.message_list import MessageInput
 from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import Processor, StepResult
 from diarist.processors.builtin.steps import StepFunction
@@ -21,6 +23,9 @@ StopWhen = Callable[[list[StepResult]], bool | Awaitable[bool]]
 
 Processors = Sequence[Processor[Any]] | Callable[[dict[str, Any]], Sequence[Processor[Any]]]
 """A list of processors, or a function of the call's ``request_context`` that returns one."""
+
+Approvals = Mapping[str, bool | str]
+"""Answers to tool calls that wait for approval, by call id: True runs the tool; False or a reason declines it."""
 
 
 class MemoryLike(Protocol):
@@ -72,6 +77,13 @@ class RunOptions(TypedDict, total=False):
     on_finish: Callable[[Any], Any]
     on_error: Callable[[Exception], Any]
     on_abort: Callable[[Any], Any]
+
+
+class ResumeOptions(RunOptions, total=False):
+    """The options of ``resume`` and ``stream_resume`` that their types do not depend on."""
+
+    of: AgentResult[Any] | None
+    input: MessageInput | None
 
 
 class CallOptions(RunOptions, total=False):

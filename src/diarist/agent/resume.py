@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diarist.agent.options import Approvals
 from diarist.agent.tools import WaitsFor
 from diarist.exceptions import ConfigError, InputError
 from diarist.message_list import MessageList
@@ -91,16 +92,14 @@ def _open_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolPart]]:
     return list(waiting.values())
 
 
-def missing_tools(
-    answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]
-) -> list[str]:
+def missing_tools(answers: Approvals, calls: Mapping[str, ToolPart], tools: Mapping[str, Tool]) -> list[str]:
     """Return the names of the tools of approved calls that are missing."""
     approved = [calls[call_id].name for call_id, answer in answers.items() if answer is True and call_id in calls]
     return [name for name in approved if name not in tools]
 
 
 def check_answers(
-    answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart], tools: Mapping[str, Tool], messages: MessageList
+    answers: Approvals, calls: Mapping[str, ToolPart], tools: Mapping[str, Tool], messages: MessageList
 ) -> None:
     """Raise InputError if a call does not wait for approval, and ConfigError if its tool is missing."""
     if missing := missing_tools(answers, calls, tools):
@@ -138,9 +137,7 @@ def waits_for(call: ToolPart, tools: Mapping[str, Tool]) -> WaitsFor:
     return "client_tool" if tool is not None and tool.function is None else "approval"
 
 
-async def answer_calls(
-    context: RunContext[Any], answers: Mapping[str, bool | str], calls: Mapping[str, ToolPart]
-) -> Message:
+async def answer_calls(context: RunContext[Any], answers: Approvals, calls: Mapping[str, ToolPart]) -> Message:
     """Add a message of role ``tool`` before the caller's new input, with a part per answered call, and return it.
 
     Approvals are stored first, so that no approved call runs twice, even if this run fails.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diarist.agent.options import CallOptions, listed
+from diarist.agent.options import Approvals, CallOptions, listed
 from diarist.agent.response import read_response
 from diarist.agent.result import AgentResult
 from diarist.agent.resume import answer_calls, check_answers, missing_tools, waiting_calls, waits_for
@@ -54,15 +53,8 @@ _CUT_OFF = {
 """By finish reason, why an answer is no complete value of ``output_type``, and the remedy."""
 
 
-class _PrepareStep(Processor[Any]):
-    id = "prepare-step"
-
-
-class _StopWhen(Processor[Any]):
-    id = "stop-when"
-
-
-PREPARE_STEP, STOP_WHEN = _PrepareStep(), _StopWhen()
+PREPARE_STEP, STOP_WHEN = Processor[Any](), Processor[Any]()
+PREPARE_STEP.id, STOP_WHEN.id = "prepare-step", "stop-when"
 """The processors that run the call's ``prepare_step`` and ``stop_when``; errors and spans name them."""
 
 
@@ -97,7 +89,7 @@ class StepAttempt:
     feedback: str | None = None
     guards: asyncio.Task[None] | None = None
     fallback: bool = False
-    approvals: Mapping[str, bool | str] | None = None
+    approvals: Approvals | None = None
 
     def __post_init__(self) -> None:
         self.number = len(self.so_far.steps)
@@ -326,7 +318,10 @@ class StepAttempt:
         if schema is None or not self.ended or self.waiting:
             return
         try:
-            self.output = OutputType.for_step(schema, self.output_type).parse(self.result().text)
+            kind = self.output_type
+            if kind is None or kind.schema != schema:  # a processor has set the schema: return plain JSON
+                kind = OutputType(schema)
+            self.output = kind.parse(self.result().text)
             self.has_output = True
         except InputError as error:
             cut = _CUT_OFF.get(self.finish.reason)  # another attempt would end there too
@@ -358,7 +353,7 @@ class StepAttempt:
                 await self.stream.send(ToolApprovalChunk(payload=payload))
         self.ended = bool(self.waiting)
 
-    async def _resume(self, answers: Mapping[str, bool | str]) -> None:
+    async def _resume(self, answers: Approvals) -> None:
         """Run the approved calls of an earlier run and deny the others. No model is called."""
         messages, setup = self.context.messages, self.setup
         if self.guards is not None:

@@ -134,11 +134,9 @@ class LibraryEmbedder(Embedder):
         if loop not in self._clients:
             self._clients[loop] = self._build()
         model, _ = self._clients[loop]
-        settings = (
-            EmbeddingSettings()
-            if self._requested_dimension is None
-            else EmbeddingSettings(dimensions=self._requested_dimension)
-        )
+        settings = EmbeddingSettings()
+        if self._requested_dimension is not None:
+            settings["dimensions"] = self._requested_dimension
         try:
             with typed_errors(self._provider):
                 async with asyncio.timeout(self._timeout):

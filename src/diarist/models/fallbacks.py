@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from diarist.checks import seconds, whole
@@ -77,8 +77,5 @@ def entries_of(model: Any) -> list[ModelEntry]:
     items: list[Any] = list(cast(Sequence[Any], model)) if isinstance(model, list | tuple) else [model]
     if not items:
         raise ConfigError("the list of models is empty")
-    out: list[ModelEntry] = []
-    for item in items:
-        entry = item if isinstance(item, ModelEntry) else ModelEntry(model=item)
-        out.append(ModelEntry(model=resolve(entry.model), max_retries=entry.max_retries, backoff=entry.backoff))
-    return out
+    entries = [item if isinstance(item, ModelEntry) else ModelEntry(model=item) for item in items]
+    return [replace(entry, model=resolve(entry.model)) for entry in entries]

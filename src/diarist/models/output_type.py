@@ -55,12 +55,6 @@ class OutputType:
             schema = {"type": "object", **field, **definitions}
         self.schema = OutputSchema(name=getattr(self._of, "__name__", "answer"), schema=schema)
 
-    @classmethod
-    def for_step(cls, schema: OutputSchema, of_run: OutputType | None) -> OutputType:
-        """Return the type that parses the answer of a step with ``schema``: the run's own if the schema was made from
-        it; for a schema that a processor has set, a type that returns plain JSON."""
-        return of_run if of_run is not None and of_run.schema == schema else cls(schema)
-
     @cached_property
     def _checker(self) -> JsonSchema:
         return JsonSchema(self._of)

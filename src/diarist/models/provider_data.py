@@ -20,11 +20,7 @@ def from_part(part: lib.ModelResponsePart) -> dict[str, Json] | None:
     """Return the provider data of a library part; None if it has none."""
     if not isinstance(part, lib.TextPart | lib.ThinkingPart | lib.ToolCallPart):
         return None
-    kept: dict[str, Json] = {}
-    if part.id is not None:
-        kept["id"] = part.id
-    if part.provider_details:
-        kept["details"] = part.provider_details
+    kept = _kept(id=part.id, details=part.provider_details or None)
     return {"provider": part.provider_name, **kept} if kept and part.provider_name else None
 
 

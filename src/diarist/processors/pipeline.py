@@ -76,17 +76,14 @@ class Pipeline:
         self._processors = _without_repetitions(leaves(listed))
         for processor in self._processors:
             dumps_state(processor)  # raises ConfigError for one that dumps its state and cannot load it
-        self.plans: dict[str, tuple[Hook, ...]] = {
-            **{name: compile_plan(input, name) for name in INPUT_HOOKS},
-            **{name: compile_plan(output, name) for name in OUTPUT_HOOKS},
-            **{name: compile_plan(listed, name) for name in ERROR_HOOKS},
-        }
+        places = {INPUT_HOOKS: input, OUTPUT_HOOKS: output, ERROR_HOOKS: listed}
+        self.plans = {hook: compile_plan(given, hook) for hooks, given in places.items() for hook in hooks}
         self.guards = compile_plan([p for p in input if p.run_in_parallel], "process_input")
         self.plans["process_input"] = compile_plan([p for p in input if not p.run_in_parallel], "process_input")
         self.hold_output = any(processor.hold_output for processor in output)
         self.guarded = guarded
         self.ids = [processor.id for processor in self._processors]
-        hooks_of_steps = {*INPUT_HOOKS, *OUTPUT_HOOKS, *ERROR_HOOKS} - {"process_input"}
+        hooks_of_steps = self.plans.keys() - {"process_input"}
         self.edits_in_place = any(
             processor.edits_in_place
             and not isinstance(processor, Composition)

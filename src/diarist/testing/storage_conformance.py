@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -62,6 +62,14 @@ from diarist.storage import (
 )
 
 __all__ = ["StorageConformance"]
+
+T = TypeVar("T")
+
+
+def present(value: T | None) -> T:
+    """Return a value that must not be None."""
+    assert value is not None
+    return value
 
 
 def thread(id: str = "trip", resource_id: str = "ada", **more: Any) -> Thread:
@@ -177,33 +185,28 @@ VERSIONED = [Resource(id="ada"), WorkingMemory(key=KEY), log(KEY)]
 
 
 def marked(value: Any, mark: str) -> Any:
-    match value:
-        case Resource():
-            return replace(value, metadata={"mark": mark})
-        case WorkingMemory():
-            return replace(value, text=mark)
-        case _:
-            return replace(value, suppressed=(mark,))
+    changes: dict[type[Any], dict[str, Any]] = {
+        Resource: {"metadata": {"mark": mark}},
+        WorkingMemory: {"text": mark},
+        ObservationLog: {"suppressed": (mark,)},
+    }
+    return replace(value, **changes[type(value)])
 
 
 async def stored(storage: Storage, like: Any) -> Any:
-    match like:
-        case Resource():
-            return await storage.get_resource("ada")
-        case WorkingMemory():
-            return await storage.get_working_memory(KEY)
-        case _:
-            return await storage.get_log(KEY) or log(KEY)
+    if isinstance(like, Resource):
+        return await storage.get_resource("ada")
+    if isinstance(like, WorkingMemory):
+        return await storage.get_working_memory(KEY)
+    return await storage.get_log(KEY) or log(KEY)
 
 
 async def save(storage: Storage, value: Any) -> Any:
-    match value:
-        case Resource():
-            return await storage.save_resource(value)
-        case WorkingMemory():
-            return await storage.save_working_memory(value)
-        case _:
-            return await storage.save_log(value, expected_version=value.version)
+    if isinstance(value, Resource):
+        return await storage.save_resource(value)
+    if isinstance(value, WorkingMemory):
+        return await storage.save_working_memory(value)
+    return await storage.save_log(value, expected_version=value.version)
 
 
 WAITING = Observation(
@@ -330,8 +333,7 @@ class StorageConformance(Shared):
         returned.metadata["tags"].append("out")
         (await storage.list_threads()).items[0].metadata["tags"].append("listed")
         for _ in range(2):
-            found = await storage.get_thread("trip")
-            assert found is not None
+            found = present(await storage.get_thread("trip"))
             assert found.metadata == {"tags": ["a"]}
             found.metadata["tags"].append("got")
 
@@ -340,8 +342,7 @@ class StorageConformance(Shared):
         assert (await storage.update_thread("trip", title="Rome", expected_title="")).title == "Rome"
         with pytest.raises(ConflictError, match="'Rome'"):
             await storage.update_thread("trip", title="Oslo", metadata={"n": 1}, expected_title="")
-        found = await storage.get_thread("trip")
-        assert found is not None
+        found = present(await storage.get_thread("trip"))
         assert (found.title, found.metadata) == ("Rome", {})
         with pytest.raises(NotFoundError):
             await storage.update_thread("nowhere", title="Oslo", expected_title="")
@@ -499,8 +500,7 @@ class StorageConformance(Shared):
         for other in (storage, second_storage):
             assert await other.get_thread("trip") is None
             assert (await other.list_threads()).items == []
-            hidden = await other.get_thread("trip", hidden=True)
-            assert hidden is not None
+            hidden = present(await other.get_thread("trip", hidden=True))
             assert (await other.list_threads(resource_id=hidden.resource_id, hidden=True)).items == [hidden]
             assert await texts(other) == []
             assert await other.existing_ids("trip", ["m"]) == set()
@@ -526,8 +526,7 @@ class StorageConformance(Shared):
         await storage.append_messages(run, [user("answer")])
         await storage.finish_run(run, state)
         assert await texts(second_storage) == ["hello", "answer"]
-        found = await second_storage.get_thread("trip")
-        assert found is not None
+        found = present(await second_storage.get_thread("trip"))
         assert (found.resource_id, found.title, found.metadata) == ("ada", "Rome", {"a": 1})
         assert await second_storage.get_run(run.id) == replace(run, state=state)
 
@@ -543,9 +542,7 @@ class StorageConformance(Shared):
         assert await storage.get_working_memory("thread:trip") == WorkingMemory(key="thread:trip")
         assert (await storage.list_threads()).items == []
         assert await texts(storage, run_id=run.id) == []
-        found = await storage.get_run(run.id)
-        assert found is not None
-        assert found.state == "discarded"
+        assert present(await storage.get_run(run.id)).state == "discarded"
         again = await begin(storage, of=thread(resource_id="grace"))  # the id is free again
         assert await storage.append_messages(again, [user("new", id="m")]) == [1]
 
@@ -798,8 +795,7 @@ class StorageConformance(Shared):
     async def test_only_rows_that_a_run_sees_are_rewritten_and_only_its_own_removed(self, storage: Storage) -> None:
         (earlier,) = await committed(storage, "earlier")
         await storage.begin_run("foreign", thread("other"))
-        foreign = await storage.get_run("foreign")
-        assert foreign is not None
+        foreign = present(await storage.get_run("foreign"))
         await storage.append_messages(foreign, [user("draft", id="draft")])
         run = await live(storage, user("mine", id="mine"))
         for wrong in ("draft", "nowhere"):
@@ -945,11 +941,9 @@ class StorageConformance(Shared):
             with pytest.raises(ConflictError):
                 await storage.set_branch(run, 1, logs=[(first, stale)])
         missing = log("thread:other")
-        now = await storage.get_log("thread:trip")
-        assert now is not None
+        now = present(await storage.get_log("thread:trip"))
         assert await storage.set_branch(run, 1, logs=[(now, replace(now, actor="m")), (missing, missing)]) != []
-        stored = await second_storage.get_log("thread:trip")
-        assert stored is not None
+        stored = present(await second_storage.get_log("thread:trip"))
         assert (stored.version, stored.actor) == (3, "m")
         assert await texts(second_storage) == ["1"]
 
@@ -1301,9 +1295,7 @@ class StorageConformance(Shared):
         for unknown in (replace(cleaned, generation=2), replace(cleaned, key="thread:other")):
             assert not await storage.rewrite_generation(unknown, expected=unknown)
         assert await storage.list_generations("thread:trip") == [first, cleaned]
-        head = await storage.get_log("thread:trip")
-        assert head is not None
-        assert head.suppressed == ("2",)
+        assert present(await storage.get_log("thread:trip")).suppressed == ("2",)
 
     async def test_one_of_many_generation_rewrites_wins(self, storage: Storage, second_storage: Storage) -> None:
         for version in range(2):
@@ -1347,38 +1339,31 @@ class StorageConformance(Shared):
     async def test_tokens_rise(self, storage: Storage) -> None:
         tokens: list[int] = []
         for owner, ttl in [("a", 0), ("b", -1), ("a", 60), ("a", 60), ("a", 60)]:
-            lease = await storage.acquire_lease("observe", owner, ttl=ttl)
-            assert lease is not None
+            lease = present(await storage.acquire_lease("observe", owner, ttl=ttl))
             tokens.append(lease.token)
         await storage.release_lease(lease)
-        again = await storage.acquire_lease("observe", "b", ttl=60)
-        assert again is not None
+        again = present(await storage.acquire_lease("observe", "b", ttl=60))
         tokens.append(again.token)
         assert tokens == sorted(set(tokens))
 
     async def test_expired_lease_is_lost(self, storage: Storage, second_storage: Storage) -> None:
-        old = await storage.acquire_lease("observe", "a", ttl=0)
-        assert old is not None
+        old = present(await storage.acquire_lease("observe", "a", ttl=0))
         assert not await storage.renew_lease(old, ttl=60)
-        new = await second_storage.acquire_lease("observe", "b", ttl=60)
-        assert new is not None
+        new = present(await second_storage.acquire_lease("observe", "b", ttl=60))
         assert not await storage.renew_lease(old, ttl=60)
         await storage.release_lease(old)
         assert await storage.acquire_lease("observe", "c", ttl=60) is None
         assert await second_storage.renew_lease(new, ttl=60)
 
     async def test_claiming_again_fences_off_the_earlier_lease(self, storage: Storage) -> None:
-        first = await storage.acquire_lease("observe", "a", ttl=60)
-        second = await storage.acquire_lease("observe", "a", ttl=60)
-        assert first is not None
-        assert second is not None
+        first = present(await storage.acquire_lease("observe", "a", ttl=60))
+        second = present(await storage.acquire_lease("observe", "a", ttl=60))
         assert not await storage.renew_lease(first, ttl=60)
         await storage.release_lease(first)
         assert await storage.renew_lease(second, ttl=60)
 
     async def test_renewing_counts_from_now(self, storage: Storage) -> None:
-        lease = await storage.acquire_lease("observe", "a", ttl=60)
-        assert lease is not None
+        lease = present(await storage.acquire_lease("observe", "a", ttl=60))
         assert await storage.renew_lease(lease, ttl=60)
         assert await storage.acquire_lease("observe", "b", ttl=60) is None
         assert await storage.renew_lease(lease, ttl=0)
@@ -1392,8 +1377,7 @@ class StorageConformance(Shared):
         assert await storage.acquire_lease("nothing", "b", ttl=60) is not None
 
     async def test_a_deleted_lease_leaves_nothing(self, storage: Storage, second_storage: Storage) -> None:
-        lease = await storage.acquire_lease("observe", "a", ttl=60)
-        assert lease is not None
+        lease = present(await storage.acquire_lease("observe", "a", ttl=60))
         assert await storage.acquire_lease("observe", "a", ttl=60) is not None
         assert await storage.acquire_lease("reflect", "a", ttl=60) is not None
         assert await second_storage.delete_lease("observe")

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from diarist import Agent, Memory, Tool
-from diarist.chunks import ObjectChunk
+from diarist.chunks import ObjectChunk, TextDelta, TextEnd, TextPayload
 from diarist.exceptions import OutputError
 from diarist.processors import Detection, PIIDetector, Processor, RegexFilter, SystemPromptScrubber
+from diarist.processors.builtin import redaction
+from diarist.processors.patterns import PatternSet
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, ScriptedModel, ToolCall
 from tests.agent.kit import streamed_text
@@ -143,16 +145,36 @@ async def test_a_classifier_that_objects_to_one_text_leaves_the_others() -> None
     assert result.output == {"text": "[SYSTEM_PROMPT]", "other": "fine"}
 
 
-@pytest.mark.parametrize(("texts", "most"), [(["obey", "rule one"], 4), (["fine"] * 300 + ["obey rule one"], 1)])
-async def test_a_classifier_that_objects_to_the_whole_leaves_nothing(texts: list[str], most: int) -> None:
-    asked: list[str] = []
+async def test_a_classifier_that_objects_to_the_whole_leaves_nothing() -> None:
+    guard = SystemPromptScrubber(classifier=lambda text: "obey rule one" in " ".join(text.split()))
+    result = await answer(json.dumps({"x": ["obey", "rule one"]}), [], guard).generate("go", output_type=dict[str, Any])
+    assert result.output == {"x": ["[SYSTEM_PROMPT]"] * 2}
 
-    def judge(text: str) -> bool:
-        asked.append(text)
-        return "obey rule one" in " ".join(text.split())
 
-    result = await answer(json.dumps({"x": texts}), [], SystemPromptScrubber(classifier=judge)).generate(
-        "go", output_type=dict[str, Any]
-    )
-    assert result.output == {"x": ["[SYSTEM_PROMPT]"] * len(texts)}
-    assert len(asked) <= most
+@pytest.mark.parametrize("ask_model", [True, False])
+async def test_only_a_model_is_spared_many_texts(ask_model: bool) -> None:
+    texts = [*(["fine"] * 300), "obey rule one"]
+    model = ScriptedModel(lambda request: '{"scores": {"system-prompt": 1}, "reason": ""}')
+    guard = SystemPromptScrubber(model=model) if ask_model else SystemPromptScrubber(classifier=lambda t: "obey" in t)
+    result = await answer(json.dumps({"x": texts}), [], guard).generate("go", output_type=dict[str, Any])
+    assert result.output == {"x": ["[SYSTEM_PROMPT]" if ask_model or "obey" in text else text for text in texts]}
+    assert len(model.requests) == ask_model
+
+
+async def test_a_block_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    original = redaction.json_items
+
+    def json_items(text: str) -> Any:
+        parsed.append(text)
+        return original(text)
+
+    monkeypatch.setattr(redaction, "json_items", json_items)
+    look = PatternSet({"mail": r"\w+@\w+"}).look
+    stream = redaction.RedactingStream(look, lambda matched, span: "[MAIL]", has_schema=True)
+    blocks, out = ['{"a": "ada@home", ', '"b": 1}'], ""
+    for block in blocks:
+        for chunk in (TextDelta(payload=TextPayload(text=block)), TextEnd()):
+            out += streamed_text(stream.feed(chunk))
+    assert json.loads(out) == {"a": "[MAIL]", "b": 1}
+    assert parsed == [blocks[0], "".join(blocks)]

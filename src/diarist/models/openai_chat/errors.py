@@ -14,7 +14,7 @@ from diarist.exceptions import ModelAPIError, ModelConnectionError, ModelError, 
 from diarist.models.api_errors import api_error, implied_status, message_of, retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import aiohttp
 
 
 @contextmanager
@@ -38,9 +38,9 @@ def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]
 
 
 def error_answer(
-    provider: str, status: int, body: bytes, headers: Mapping[str, str], reason: str, *, server: str, url: str
+    provider: str, response: aiohttp.ClientResponse, body: bytes, *, server: str, url: str
 ) -> ModelAPIError:
-    """Return the error for an answer with an error status. ``reason`` is the message to use if the body has none.
+    """Return the error for an answer with an error status.
 
     ``server``: Its name in messages. ``url``: The address asked, without secrets; for status 404 the message names it.
     """
@@ -50,6 +50,7 @@ def error_answer(
     except orjson.JSONDecodeError:
         parsed = text
     code, kind = _names(parsed)
+    status, headers = response.status, response.headers
     where = headers.get("Location")
     return api_error(
         provider,
@@ -58,7 +59,7 @@ def error_answer(
         code=code,
         type=kind,
         retry_after=retry_after(headers.get("Retry-After"), headers.get("retry-after-ms")),
-        otherwise=f"moved to {where}" if where else text[:500].strip() or reason,
+        otherwise=f"moved to {where}" if where else text[:500].strip() or response.reason or "",
         server=server,
         hint=_not_found(url, parsed) if status == 404 else "",
     )

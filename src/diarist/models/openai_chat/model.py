@@ -126,15 +126,8 @@ class OpenAIChatModel(Model):
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         """Raise the error for an answer with an error status, or for a web page."""
         if response.status != 200:
-            raise error_answer(
-                self.provider,
-                response.status,
-                await response.read(),
-                response.headers,
-                response.reason or "",
-                server=self._server,
-                url=self._shown_url,
-            )
+            body = await response.read()
+            raise error_answer(self.provider, response, body, server=self._server, url=self._shown_url)
         if response.content_type == "text/html":
             raise ModelResponseError(
                 f"{self._shown_url} answered with a web page; is it the address of an API?", provider=self.provider

@@ -66,8 +66,7 @@ class ChunkReader:
         """Indices of the parts of the open block: one part, or all parts of one reasoning item."""
         self._blocks = 0
         self._call_ids: dict[int, str] = {}
-        self._called: set[int] = set()  # indices of the calls that were yielded; so is the next
-        self._native_called: set[int] = set()
+        self._called: set[int] = set()  # indices of the calls that were yielded
 
     def read(self, event: lib.ModelResponseStreamEvent) -> Iterator[Chunk]:
         match event:
@@ -106,12 +105,11 @@ class ChunkReader:
         yield from self._close()
         parts = self._parts()
         for index, part in enumerate(parts):
-            if isinstance(part, lib.ToolCallPart):
-                yield from self._call(index, part, last=True)
-            elif isinstance(part, lib.NativeToolCallPart):
-                yield from self._native_call(index, part)
+            if isinstance(part, lib.ToolCallPart | lib.NativeToolCallPart):
+                yield from self._call(index, part)
         reason: FinishReason = _FINISH.get(response.finish_reason or ("other" if told else "stop"), "other")
-        if reason == "stop" and self._called:  # some servers end a turn of tool calls with "stop"
+        called = any(isinstance(parts[index], lib.ToolCallPart) for index in self._called)
+        if reason == "stop" and called:  # some servers end a turn of tool calls with "stop"
             reason = "tool-calls"
         if reason == "content-filter" and not parts:
             refusal = details.get("refusal") or "content filter"
@@ -172,7 +170,7 @@ class ChunkReader:
                 args: dict[str, Json] = {}
                 for place, call in enumerate(self._parts()):
                     if isinstance(call, lib.NativeToolCallPart) and call.tool_call_id == part.tool_call_id:
-                        yield from self._native_call(place, call)
+                        yield from self._call(place, call)
                         args = _arguments(call.args)[0]
                 yield ToolResultChunk(
                     payload=ToolResultPayload(
@@ -220,32 +218,23 @@ class ChunkReader:
             yield TextEnd(payload=IdPayload(id=self._id, provider_data=from_part(first)))
         self._open_parts = []
 
-    def _call(self, index: int, part: lib.ToolCallPart, *, last: bool) -> Iterator[Chunk]:
+    def _call(
+        self, index: int, part: lib.ToolCallPart | lib.NativeToolCallPart, *, last: bool = True
+    ) -> Iterator[Chunk]:
+        """Yield a call, once. False for ``last``: only if its arguments are complete."""
         args, problem = _arguments(part.args)
         if index in self._called or (not last and (problem or not part.args)):
             return
         self._called.add(index)
+        is_native = isinstance(part, lib.NativeToolCallPart)
         yield ToolCallChunk(
             payload=ToolCallPayload(
                 tool_call_id=part.tool_call_id,
                 tool_name=part.tool_name,
                 args=args,
-                args_error=problem,
-                provider_data=from_part(part),
-            )
-        )
-
-    def _native_call(self, index: int, part: lib.NativeToolCallPart) -> Iterator[Chunk]:
-        if index in self._native_called:
-            return
-        self._native_called.add(index)
-        yield ToolCallChunk(
-            payload=ToolCallPayload(
-                tool_call_id=part.tool_call_id,
-                tool_name=part.tool_name,
-                args=_arguments(part.args)[0],
-                provider_executed=True,
-                provider_data=of_call(part),
+                args_error=None if is_native else problem,
+                provider_executed=is_native,
+                provider_data=of_call(part) if is_native else from_part(part),
             )
         )
 

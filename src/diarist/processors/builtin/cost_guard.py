@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from diarist.checks import function, has_methods, one_of, positive
+from diarist.checks import check_by_type, function, has_methods, one_of, positive
 from diarist.chunks import DataChunk, ModelFinish, Usage
 from diarist.messages import utc_now
 from diarist.models.providers import cost
@@ -133,9 +133,7 @@ class CostGuard(Processor[Any, _Run]):
 
     def __post_init__(self) -> None:
         positive("CostGuard", "max_cost", self.max_cost)
-        one_of("CostGuard", "scope", self.scope, ("run", "thread", "resource"))
-        one_of("CostGuard", "strategy", self.strategy, ("block", "warn"))
-        one_of("CostGuard", "unknown_price", self.unknown_price, ("warn", "block"))
+        check_by_type(self)
         if self.window is not None:
             positive("CostGuard", "window", self.window)
             one_of("CostGuard", "scope (with a window)", self.scope, ("thread", "resource"))

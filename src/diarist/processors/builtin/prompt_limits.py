@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diarist.checks import has_methods, one_of, positive, text_list, whole
+from diarist.checks import check_by_type, has_methods, positive, text_list, whole
 from diarist.chunks import StepStart, TextDelta
 from diarist.exceptions import ConfigError
 from diarist.message_list import MessageList
@@ -140,8 +140,7 @@ class TokenLimiter(Processor[Any, _State]):
 
     def __post_init__(self) -> None:
         positive("TokenLimiter", "limit", self.limit)
-        one_of("TokenLimiter", "trim", self.trim, ("best-fit", "contiguous"))
-        one_of("TokenLimiter", "output_strategy", self.output_strategy, ("truncate", "abort"))
+        check_by_type(self)
         if self.output_limit is not None:
             positive("TokenLimiter", "output_limit", self.output_limit)
             self.output_option = "output_limit"

@@ -114,7 +114,7 @@ class RedactingStream:
 
         Signatures and encrypted contents stay, since a match in them would be a coincidence.
         """
-        return None if data is None else _map_text(data, self.redact, keep_opaque=True)
+        return _map_text(data, self.redact, keep_opaque=True)
 
     def redact_message(self, message: Message) -> Message:
         """Return the message with every part redacted; the same object if nothing changed.
@@ -283,32 +283,38 @@ class _Answer:
 
     def begin(self) -> None:
         """Begin a new text."""
-        self._before = self._block = ""
+        self._before = self._block = self._redacted = ""
+        self._is_json = False
 
     def end_block(self) -> None:
         """End a block. The next one continues the text, unless the text is complete."""
         self._before, self._block = self._before + self._block, ""
-        if self._before.rstrip().endswith(("}", "]", "```")) and json_items(self._before) is not None:
+        if self._is_json and self._before.rstrip().endswith(("}", "]", "```")):
             self._before = ""
 
     def look(self, text: str, start: int, final: bool) -> tuple[Sequence[Span], int]:
         if not final:
             return (), len(text) - start
         self._block = text[start:]
-        return [Span(start, len(text))] if self._rest(self._block) != self._block else [], 0
+        self._redacted = self._rest(self._block)
+        return [Span(start, len(text))] if self._redacted != self._block else [], 0
 
     def replace(self, matched: str, span: Span) -> str:
-        return self._rest(matched)
+        """Return the redacted block: ``look`` finds a match only for the whole block."""
+        return self._redacted
 
     def _rest(self, block: str) -> str:
         """Redact a block of which the blocks before are sent: also the rest of a match that begins in them."""
-        before, alone = self._before, self.redact(block)
-        if not before:
-            return alone
+        before = self._before
         whole = before + block
-        if (items := json_items(whole)) is None:
-            sent, redacted = self.redact(before), self.redact(whole)
-            is_value = block.lstrip()[:1] in ("{", "[") and json_items(block) is not None
+        items = json_items(whole)
+        self._is_json = items is not None
+        if not before:
+            return self._redact(block, items)
+        if items is None:
+            found = json_items(block)
+            alone, sent, redacted = self._redact(block, found), self.redact(before), self._redact(whole, None)
+            is_value = block.lstrip()[:1] in ("{", "[") and found is not None
             return alone if is_value or redacted == sent + alone else _after(sent, redacted)
         out, place = "", len(before)
         for item in items:
@@ -337,7 +343,11 @@ class _Answer:
         return redacted if whole == joined else [whole, *[""] * (len(pieces) - 1)]
 
     def redact(self, text: str) -> str:
-        if (items := json_items(text)) is not None:
+        return self._redact(text, json_items(text))
+
+    def _redact(self, text: str, items: Sequence[re.Match[str]] | None) -> str:
+        """Redact a text, given what ``json_items`` returns for it."""
+        if items is not None:
             return with_items(text, items, [_map_text(json.loads(item[0]), self._whole.redact) for item in items])
         redacted = self._whole.redact(text)
         plain = _unescaped(redacted)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from diarist.checks import one_of, texts, whole
+from diarist.checks import check_by_type, whole
 from diarist.chunks import DataChunk
 from diarist.encoding import dumps
 from diarist.exceptions import ConfigError, InputError, ModelError
@@ -72,8 +72,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
 
     def __post_init__(self) -> None:
         whole("StructuredOutput", "max_retries", self.max_retries, least=0)
-        one_of("StructuredOutput", "on_failure", self.on_failure, ("block", "warn", "fallback"))
-        texts("StructuredOutput", instructions=self.instructions)
+        check_by_type(self)
         self._type = OutputType(self.output_type)
         self._model = None if self.model is None else resolve(self.model)
         self.input_option = "model" if self._model is None else ""

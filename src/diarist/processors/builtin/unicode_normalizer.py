@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from diarist.checks import flags, one_of
+from diarist.checks import check_by_type
 from diarist.messages import TextPart
 from diarist.processors.base import ProcessInputArgs, Processor
 
@@ -52,13 +52,7 @@ class UnicodeNormalizer(Processor[Any]):
     collapse_whitespace: bool = False
 
     def __post_init__(self) -> None:
-        one_of("UnicodeNormalizer", "form", self.form, ("NFC", "NFD", "NFKC", "NFKD"))
-        flags(
-            "UnicodeNormalizer",
-            keep_emoji=self.keep_emoji,
-            strip_control=self.strip_control,
-            collapse_whitespace=self.collapse_whitespace,
-        )
+        check_by_type(self)
 
     def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Normalize the messages of this call; messages from memory were normalized when they were new."""

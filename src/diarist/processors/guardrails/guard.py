@@ -9,10 +9,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from diarist.checks import flags, one_of, texts, whole
+from diarist.checks import check_by_type, whole
 from diarist.chunks import Chunk, DataChunk, ReasoningDelta, ReasoningEnd, TextDelta, TextEnd
 from diarist.concurrency import inner_cancel_as_error
 from diarist.exceptions import ConfigError, ProcessorAbort
@@ -35,13 +34,10 @@ logger = logging.getLogger("diarist")
 
 Where = Literal["input", "output", "tool-result"]
 
+MOST_TEXTS = 20
+"""Texts of one value for which a model is called one by one; of a value with more texts, none is rewritten."""
+
 _EDITING = frozenset({"filter", "rewrite", "redact", "translate"})
-
-
-@cache
-def _types_of(guard: type[Guard]) -> dict[str, Any]:
-    """Return the types of a guardrail's options. The own annotations of a user's subclass may name unknown types."""
-    return get_type_hints(next(kind for kind in guard.__mro__ if kind.__module__.startswith("diarist.")))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -63,14 +59,7 @@ class Guard(Processor[Any], ABC):
     helper: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        for option, kind in _types_of(type(self)).items():
-            if kind is bool:
-                flags(name, **{option: getattr(self, option)})
-            elif kind is str:
-                texts(name, **{option: getattr(self, option)})
-            elif get_origin(kind) is Literal:
-                one_of(name, option, getattr(self, option), get_args(kind))
+        check_by_type(self)
 
     async def close(self) -> None:
         if isinstance(self.helper, AsksModel):
@@ -110,6 +99,10 @@ class Guard(Processor[Any], ABC):
                 data = {**metadata, "processor": self.id, "where": where, "reason": reason}
                 args.writer.custom(DataChunk(self.data_type, data, transient=True))
         return self.strategy != "warn"
+
+    def judges_each(self, texts: int) -> bool:
+        """Return True if the texts of one value, so many, are judged by themselves: a model is called for each."""
+        return texts <= MOST_TEXTS or not isinstance(self.helper, AsksModel)
 
     def new_messages(self, args: ProcessInputArgs[Any]) -> list[Message]:
         """Return the messages to judge: the call's own input. Other messages were judged when they were new."""
@@ -242,7 +235,7 @@ class InputGuard(Guard):
         finding = None if call.state == "call" else await self.judge(args, as_text(call.result), "tool-result")
         if finding is None:
             return call
-        if self.strategy != "filter" and not isinstance(call.result, str) and _texts_in(call.result) <= MOST_TEXTS:
+        if self.strategy != "filter" and not isinstance(call.result, str) and self.judges_each(_texts_in(call.result)):
             rewritten = await self._rewritten(call.result)
             if rewritten != call.result and await self.attempt(self.examine(as_text(rewritten)), None) is None:
                 return replace(call, result=rewritten)
@@ -324,9 +317,6 @@ def with_texts(message: Message, texts: Sequence[str]) -> Message:
         parts.append(part)
     return replace(message, parts=parts, part_tokens=None)
 
-
-MOST_TEXTS = 20
-"""Texts of one value that are judged by themselves: each is a call of the model."""
 
 # -- holding output, in spans of whole sentences
 

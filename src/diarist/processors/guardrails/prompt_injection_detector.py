@@ -127,7 +127,8 @@ class PromptInjectionDetector(InputGuard):
             its metadata. ``"warn"``: a log line and a ``data-prompt-injection`` chunk. ``"filter"``: the message is
             removed; a tool result becomes an error. ``"rewrite"``: the text is replaced by the model's version, or
             by its sentences without a match; if nothing remains, the same as ``"filter"``. In a tool's result that is
-            an object or a list, each text is rewritten by itself; with more than 20 texts, it becomes an error.
+            an object or a list, each text is rewritten by itself; if a model would have to judge more than 20 texts, it
+            becomes an error.
         instructions: Added to the model's task.
         last_message_only: Judge only the last message of the input. Default False.
         tool_results: Judge tool results. Default True.

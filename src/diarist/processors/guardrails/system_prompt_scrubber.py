@@ -14,7 +14,7 @@ from diarist.exceptions import ConfigError
 from diarist.models.base import Model
 from diarist.processors.base import ProcessorArgs
 from diarist.processors.guardrails.classifier import Classify, Verdict, load_prompt, make_classifier, verdict_of
-from diarist.processors.guardrails.guard import MOST_TEXTS, Where
+from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
 from diarist.processors.patterns import KnownPattern, PatternSet
 from diarist.processors.streaming_redaction import Look, Span
@@ -205,16 +205,15 @@ class SystemPromptScrubber(RedactingGuard):
 
     async def rewrite(self, args: ProcessorArgs[Any], texts: Sequence[str], where: Where) -> list[str]:
         """Return the texts as they are if the classifier accepts them together; otherwise replace those to which it
-        objects. If it still objects to the rest, or there are many texts, replace all."""
-        inner = "".join(texts).strip()
-        if not inner:
-            return list(texts)
-        verdict = await self.attempt(verdict_of(self.helper, "".join(texts)), Verdict())
+        objects. If it still objects to the rest, or a model has to judge many texts, replace all."""
+        joined = "".join(texts)
+        verdict = await self.attempt(verdict_of(self.helper, joined), Verdict()) if joined.strip() else Verdict()
         over = verdict.over(self.threshold)
         if not over:
             return list(texts)
         score = max(over.values())
-        if 1 < sum(bool(text.strip()) for text in texts) <= MOST_TEXTS:
+        said = sum(bool(text.strip()) for text in texts)
+        if said > 1 and self.judges_each(said):
             left = [(await self.rewrite(args, [text], where))[0] for text in texts]
             if left != list(texts):
                 rest = await self.attempt(verdict_of(self.helper, "".join(left)), Verdict())
