@@ -146,8 +146,7 @@ class Threads:
             title: The title of the copy; by default that of the thread.
             metadata: Merged into a copy of the thread's metadata; the value None leaves a key out.
             message_ids: Only these messages.
-            since: Only messages sent at this time or later; messages without a time are left out.
-            until: Only messages sent before this time; messages without a time are left out.
+            since, until: Only messages of this time, as for ``messages.list``.
             limit: Only the newest ``limit`` of the messages that meet the other conditions.
 
         Returns:
