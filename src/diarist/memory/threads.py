@@ -250,8 +250,7 @@ class Threads:
             The branch with the superseded messages; None if there were none.
 
         Raises:
-            NotFoundError: The thread does not exist, or has no such active message.
-            InputError: The thread belongs to another resource.
+            NotFoundError: Also if there is no such active message.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
         """
         check_ids("to", [to])
@@ -305,9 +304,7 @@ class Threads:
         With ``scope="resource"`` the diary belongs to the resource and is not exported: after an import, the messages
         are raw and are observed again. Use ``export_all(resource=...)`` to include it.
 
-        Raises:
-            NotFoundError: The thread does not exist.
-            InputError: The thread belongs to another resource.
+        Raises NotFoundError, InputError.
         """
         found = await self._access.thread(thread, resource)
         async for line in lines_of(thread_items(self._storage, self._counter, found)):
