@@ -47,10 +47,10 @@ class ObservationHit:
 class Diary:
     """The diary of a thread or a resource.
 
-    Every method takes a ``thread``, and optionally the ``resource`` that the thread must belong to. It raises
-    NotFoundError if the thread does not exist, and InputError if the thread belongs to another resource. With
+    Every method takes a ``thread``, and optionally the ``resource`` that the thread must belong to. With
     ``scope="resource"`` all threads of a resource share one diary, so any of them, or the ``resource`` alone, selects
-    it.
+    it. Every method raises NotFoundError if the thread or resource does not exist, and InputError if the thread belongs
+    to another resource, or if no thread is given where one is required.
 
     Args:
         engine: Returns the engine that observes and reflects. Raises ConfigError if this memory keeps no diary.
@@ -68,13 +68,9 @@ class Diary:
     async def get(self, *, thread: str | None = None, resource: str | None = None) -> ObservationLog:
         """Return the diary of a thread, without entries of live runs; empty if nothing was observed yet.
 
-        Args:
-            thread: With ``scope="resource"``, the returned ``hints`` are those of this thread.
-            resource: With ``scope="resource"`` it selects the diary of this resource, and ``thread`` may be left out.
+        With ``scope="resource"``, the returned ``hints`` are those of ``thread``.
 
-        Raises:
-            NotFoundError: The thread or resource does not exist.
-            InputError: The thread belongs to another resource, or no thread is given where one is required.
+        Raises NotFoundError, InputError.
         """
         found = await self._access.diary_owner(thread, resource)
         return visible_log(await self._access.logs.read(found.id, found.resource_id), None, found.id)
@@ -138,9 +134,7 @@ class Diary:
             limit: Messages per page.
             cursor: The cursor of the previous page.
 
-        Raises:
-            NotFoundError: The thread does not exist, or has no such entry.
-            InputError: The thread belongs to another resource; the limit is below 1; or the cursor is invalid.
+        Raises NotFoundError, also if there is no such entry; InputError, also for a limit below 1 or an invalid cursor.
         """
         check_whole("limit", limit, least=1)
         entry = find_entry(await self._generations(thread, resource), observation_id)
@@ -204,12 +198,8 @@ class Diary:
         Removed words do not come back: if ``forget`` later deletes one of the entry's messages, it empties the entry,
         so that the other messages are not observed again. Changes of case or punctuation remove no words.
 
-        Returns:
-            The changed diary.
-
-        Raises:
-            NotFoundError: The thread does not exist, or its current diary has no such entry.
-            InputError: The thread belongs to another resource, or ``text`` is empty or not a string.
+        Returns the changed diary. Raises NotFoundError, also if the current diary has no such entry, and InputError,
+        also if ``text`` is empty or not a string.
         """
         if not isinstance(cast(Any, text), str):
             raise InputError(f"text must be a string, not {text!r}")
@@ -240,12 +230,9 @@ class Diary:
         """Delete the diary with its earlier generations, its events, and the parts of memory notes that mention it.
 
         The messages stay, all of them raw, and are observed again when they are due. Overrides and the thread's title
-        stay. The Observer replaces its own title when it finds another; until then, ``forget`` empties that title. With
-        ``scope="resource"`` this clears the diary of the resource, and ``thread`` may be left out.
+        stay. The Observer replaces its own title when it finds another; until then, ``forget`` empties that title.
 
-        Raises:
-            NotFoundError: The thread or resource does not exist.
-            InputError: The thread belongs to another resource, or no thread is given where one is required.
+        Raises NotFoundError, InputError.
         """
         found = await self._access.diary_owner(thread, resource)
         log = await self._forgetting.finish_deletions(found)
@@ -281,8 +268,7 @@ class Diary:
             on_event: Called with every ``data-om-*`` event.
 
         Raises:
-            NotFoundError: The thread or resource does not exist.
-            InputError: The thread belongs to another resource, or no thread is given where one is required.
+            NotFoundError, InputError: As for every method.
             ThreadBusyError: Another process is observing the thread, or threads of the resource.
             ModelError, RoleError: The Observer or the Reflector failed, or the Observer refused three messages in a
                 row; results of other calls are kept.
@@ -333,15 +319,9 @@ class Diary:
     async def events(
         self, *, thread: str | None = None, resource: str | None = None, after: int = 0, limit: int = 1000
     ) -> list[Event]:
-        """Return events of the thread's diary with ``seq > after``, oldest first, at most ``limit``.
+        """Return events of the diary with ``seq > after``, oldest first, at most ``limit``.
 
-        Args:
-            resource: With ``scope="resource"`` it selects the diary of this resource, and ``thread`` may be left out.
-
-        Raises:
-            NotFoundError: The thread or resource does not exist.
-            InputError: The thread belongs to another resource, or no thread is given where one is required; a limit
-                below 1.
+        Raises NotFoundError, and InputError, also for a limit below 1.
         """
         check_whole("limit", limit, least=1)
         return await self._storage.list_events(await self._event_key(thread, resource), after=after, limit=limit)
@@ -352,13 +332,11 @@ class Diary:
         """Yield new events of any process in order, each once, until you stop iterating.
 
         Args:
-            resource: As for ``events``.
-            after: Start after this ``seq``. To continue after an interruption, pass the ``seq`` of the last event you
-                saw.
+            after: Start after this ``seq``. To continue after an interruption, pass that of the last event you saw.
             every: Polling interval in seconds.
 
         Raises:
-            NotFoundError, InputError: As for ``events``, and if ``every`` is not positive.
+            NotFoundError, InputError: As for every method, and if ``every`` is not positive.
             StorageError: The storage cannot be reached.
         """
         if every <= 0:

@@ -18,9 +18,9 @@ from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_
 from diarist.memory.observational.recall_quotes import RecallQuotes
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.run_lifecycle import RUN_TTL, check_owner, end_run, open_run
+from diarist.memory.run_lifecycle import RUN_TTL, check_owner
 from diarist.memory.semantic.removal import lease_of
-from diarist.messages import Message, new_id
+from diarist.messages import Message
 from diarist.storage.records import (
     Forgotten,
     ObservationLog,
@@ -257,14 +257,13 @@ class Forgetting:
         if await self.storage.get_thread(thread.id) is not None:
             return ""
         try:
-            run = await open_run(self.storage, new_id("run"), thread, wait=0)
+            async with self._access.hold(thread, adds=False, wait=0):
+                return ""
         except ThreadBusyError:
             return (
                 f"thread {thread.id!r} has a live first run and was left alone; forget it again when the run has ended,"
                 f" or {RUN_TTL:g} seconds after its process died"
             )
-        await end_run(self.storage, run, "discarded")
-        return ""
 
     async def _delete_claims(self, thread_id: str, resource_id: str | None) -> None:
         """Delete the leases for work on a thread: their names contain the thread's id."""

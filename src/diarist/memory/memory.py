@@ -488,12 +488,9 @@ class Memory:
 
         Args:
             resource: The resource to search; with ``thread``, the thread must belong to it.
-            since: Only messages sent at this time or later; messages without a time are left out.
-            until: Only messages sent before this time; messages without a time are left out.
-            metadata: Only messages that have all these values, compared as JSON: 1, 1.0 and True differ.
+            since, until, metadata: As for ``messages.list``.
+            message_range: As for ``messages.search``.
             threshold: Minimum similarity of matches by meaning, for ``cosine`` from -1 to 1. None: no minimum.
-            message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
-                or a pair (before, after); 100 at most.
             limit: Hits per page.
             cursor: The cursor of the previous page of the same search.
 

@@ -57,16 +57,15 @@ def asked_in(messages: MessageList, run_id: str | None = None) -> Message | None
 def note_block(name: str, value: Json, lines: Sequence[str], counter: TokenCounter) -> SentBlock:
     """Return a block with a single item, in lines that the caller has escaped with ``quote``. Without lines it has no
     text: it only records ``value`` in ``made_from``."""
-    text = _in_note(lines)
-    return SentBlock(text=text, tokens=counter.count(text), made_from={name: value})
+    return _block(lines, {name: value}, counter)
 
 
 def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCounter) -> SentBlock | None:
     """Join two blocks into one, ``first`` first."""
     if first is None or second is None:
         return first or second
-    text = _in_note([line for block in (first, second) for line in block.text.splitlines()[1:-1]])
-    return SentBlock(text=text, tokens=counter.count(text), made_from=first.made_from | second.made_from)
+    lines = [line for block in (first, second) for line in block.text.splitlines()[1:-1]]
+    return _block(lines, first.made_from | second.made_from, counter)
 
 
 def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
@@ -88,13 +87,13 @@ def without_diary(block: SentBlock) -> SentBlock:
 
 def compose(items: Sequence[NoteItem], counter: TokenCounter, marks: Mapping[str, Json] | None = None) -> SentBlock:
     """Return the note with these items; ``marks`` are recorded with it but not shown."""
-    text = _in_note([quote(line) for item in items for line in item.lines])
     made_from = {item.name: item.value for item in items} | dict(marks or {})
+    return _block([quote(line) for item in items for line in item.lines], made_from, counter)
+
+
+def _block(lines: Sequence[str], made_from: dict[str, Json], counter: TokenCounter) -> SentBlock:
+    text = "\n".join(["<memory-note>", *lines, "</memory-note>"]) if lines else ""
     return SentBlock(text=text, tokens=counter.count(text), made_from=made_from)
-
-
-def _in_note(lines: Sequence[str]) -> str:
-    return "\n".join(["<memory-note>", *lines, "</memory-note>"]) if lines else ""
 
 
 def date_item(day: date) -> NoteItem:

@@ -212,9 +212,7 @@ class Messages:
 
         Args:
             resource: The resource to search; with ``thread``, the thread must belong to it.
-            since: Only messages sent at this time or later; messages without a time are left out.
-            until: Only messages sent before this time; messages without a time are left out.
-            metadata: Only messages that have all these values, compared as JSON: 1, 1.0 and True differ.
+            since, until, metadata: As for ``list``.
             message_range: Neighbours to return with each hit, as its ``before`` and ``after``: a number for both sides,
                 or a pair (before, after); 100 at most.
             limit: Hits per page. With a filter the last page may be empty.

@@ -146,8 +146,7 @@ class Threads:
             title: The title of the copy; by default that of the thread.
             metadata: Merged into a copy of the thread's metadata; the value None leaves a key out.
             message_ids: Only these messages.
-            since: Only messages sent at this time or later; messages without a time are left out.
-            until: Only messages sent before this time; messages without a time are left out.
+            since, until: Only messages of this time, as for ``messages.list``.
             limit: Only the newest ``limit`` of the messages that meet the other conditions.
 
         Returns:
@@ -251,8 +250,7 @@ class Threads:
             The branch with the superseded messages; None if there were none.
 
         Raises:
-            NotFoundError: The thread does not exist, or has no such active message.
-            InputError: The thread belongs to another resource.
+            NotFoundError: Also if there is no such active message.
             ThreadBusyError: Another run or call of this thread did not end within ``thread_wait``.
         """
         check_ids("to", [to])
@@ -306,9 +304,7 @@ class Threads:
         With ``scope="resource"`` the diary belongs to the resource and is not exported: after an import, the messages
         are raw and are observed again. Use ``export_all(resource=...)`` to include it.
 
-        Raises:
-            NotFoundError: The thread does not exist.
-            InputError: The thread belongs to another resource.
+        Raises NotFoundError, InputError.
         """
         found = await self._access.thread(thread, resource)
         async for line in lines_of(thread_items(self._storage, self._counter, found)):

@@ -124,10 +124,6 @@ def encode_sent(sent: SentBlock | None) -> str | None:
     return to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
 
 
-def decode_sent(sent: str | None) -> SentBlock | None:
-    return None if sent is None else SentBlock(**from_json(sent))
-
-
 def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Message:
     return Message(
         id=row.id,
@@ -140,7 +136,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         metadata={} if row.metadata == "{}" else from_json(row.metadata),  # skip parsing: most messages have none
         seq=row.seq,
         part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
-        sent=decode_sent(row.sent),
+        sent=None if row.sent is None else SentBlock(**from_json(row.sent)),
     )
 
 
@@ -320,7 +316,8 @@ def decode_log(text: str, key: str) -> ObservationLog:
 
 
 def encode_resource(resource: Resource) -> str:
-    """Return a resource as JSON, without id and version, which have columns of their own."""
+    """Return a resource as JSON, without id and version, which have columns of their own. Raises InputError."""
+    checked(resource.id, "a resource id")
     return to_json({"metadata": resource.metadata})
 
 
@@ -332,7 +329,8 @@ def decode_resource(resource_id: str, version: int, body: str) -> Resource:
 
 
 def encode_working_memory(memory: WorkingMemory) -> str:
-    """Return a working memory as JSON, without key and version, which have columns of their own."""
+    """Return a working memory as JSON, without key and version, which have columns of their own. Raises InputError."""
+    checked(memory.key, "the key of a working memory")
     updates = [asdict(item) for item in memory.updates]
     return to_json({"text": memory.text, "updates": updates})
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RunState = Literal["live", "committed", "discarded", "interrupted", "suspended"]
+RunState = Literal["live", "committed", "discarded", "interrupted"]
 EndState = Literal["committed", "discarded", "interrupted"]
 COUNTS = ("committed", "interrupted")
 """States of a run in which its messages are visible to other readers."""

@@ -143,14 +143,8 @@ class SemanticRecallProcessor(Processor[Any]):
         return recalled
 
     async def _after_end(self, embedding: EmbeddingJobs, context: RunContext[Any], outcome: Outcome) -> None:
-        """Embed the run's messages, stored by now. Does nothing if the run was not stored."""
+        """Embed the run's messages, stored by now."""
         if outcome == "discarded" or context.thread_id is None or context.resource_id is None:
-            return
-        try:
-            if await self._storage.get_run(context.run_id) is None:
-                return
-        except StorageError as error:
-            logger.warning("messages of run %s are embedded with the next run: %s", context.run_id, error)
             return
         thread = Thread(id=context.thread_id, resource_id=context.resource_id)
         embedding.start(thread)

@@ -55,10 +55,7 @@ async def find_vectors(storage: Storage, vector: VectorOption, index: SemanticIn
         return vector
     if index is not None:
         return index.vectors
-    from diarist.storage import InMemoryStorage, SQLiteStorage
-
-    if isinstance(storage, InMemoryStorage):
-        return None
+    from diarist.storage import SQLiteStorage
     from diarist.storage.sql.storage import SQLStorage
 
     if not isinstance(storage, SQLStorage) or not await storage.has_tables("vectors"):

@@ -14,7 +14,7 @@ from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.working.config import WorkingMemoryConfig
 from diarist.memory.working.rendering import element, records, sent_note, system_text, without_earlier_updates
 from diarist.memory.working.shapes import UPDATE_TOOL, shape_of
-from diarist.memory.working.store import WorkingMemoryStore, apply, drop, stage
+from diarist.memory.working.store import WorkingMemoryStore, apply, stage
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message, TextPart
 from diarist.processors.base import (
@@ -187,19 +187,14 @@ class WorkingMemoryProcessor(Processor[Any]):
 
     async def _before_end(self, context: RunContext[Any], state: WorkingMemoryState, outcome: Outcome) -> None:
         """Store the updates before the run ends in storage. Raises StorageError."""
-        if not state.key:
+        if not state.key or outcome == "discarded":
             return
         if outcome == "interrupted":  # updates of an unfinished step are dropped
             state.updates = [(said, update) for said, update in state.updates if said in context.finished]
-        if outcome != "discarded":
-            await self._write(context, state)
-        elif state.written or self._config.kept_by == "observer":
-            try:
-                await self._store.update(state.key, lambda memory: drop(memory, context.run_id))
-            except StorageError as error:
-                logger.warning("the next reader of %s drops the updates of this run: %s", state.key, error)
+        await self._write(context, state)
 
     async def _after_end(self, state: WorkingMemoryState) -> None:
+        """Let a reader apply the updates, or drop those of a discarded run."""
         if state.written or self._config.kept_by == "observer":
             try:
                 await self._store.read(state.key)

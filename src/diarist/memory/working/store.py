@@ -59,7 +59,7 @@ class WorkingMemoryStore:
         """Apply or drop the updates of runs that have ended."""
         for run_id in dict.fromkeys(update.run_id for update in memory.updates):
             run = await self._storage.get_run(run_id)
-            if run is not None and run.state in ("live", "suspended"):
+            if run is not None and run.state == "live":
                 continue
             # Updates of discarded runs, interrupted guarded runs and deleted threads take no effect.
             if run is not None and (run.state == "committed" or (run.state == "interrupted" and not run.guarded)):

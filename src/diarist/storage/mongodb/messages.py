@@ -163,15 +163,8 @@ def list_superseded(db: Db, thread_id: str) -> list[Superseded]:
     doc = current(db, thread_id)
     if doc is None:
         return []
-    found = db[MESSAGES].find(superseded(doc)).sort("seq", 1)
-    rows = [
-        (row["parent"], MessageRow(*(row[name] for name in MessageRow._fields))._replace(id=row["name"]))
-        for row in found
-    ]
-    return [
-        Superseded(message=decode_message(row, thread_id=thread_id, resource_id=doc["resource_id"]), parent=parent)
-        for parent, row in rows
-    ]
+    rows = db[MESSAGES].find(superseded(doc)).sort("seq", 1)
+    return [Superseded(message=_message({**row, "id": row["name"]}, doc), parent=row["parent"]) for row in rows]
 
 
 def list_messages(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
-from diarist.checks import check_whole, checked
+from diarist.checks import check_whole
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import (
     OF_RESOURCE,
@@ -43,7 +43,6 @@ def get_resource(db: Db, resource_id: str) -> Resource:
 
 
 def save_resource(db: Db, resource: Resource) -> Resource:
-    checked(resource.id, "a resource id")
     body = encode_resource(resource)
     if not _save(db, _RESOURCES, resource.id, resource.version, body):
         raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
@@ -56,7 +55,6 @@ def get_working_memory(db: Db, key: str) -> WorkingMemory:
 
 
 def save_working_memory(db: Db, memory: WorkingMemory) -> WorkingMemory:
-    checked(memory.key, "the key of a working memory")
     body = encode_working_memory(memory)
     if not _save(db, _MEMORIES, memory.key, memory.version, body):
         raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diarist.checks import check_whole, checked
+from diarist.checks import check_whole
 from diarist.databases.base import Connection
 from diarist.exceptions import ConflictError
 from diarist.storage.codec import (
@@ -44,7 +44,6 @@ async def get_resource(connection: Connection, resource_id: str) -> Resource:
 
 
 async def save_resource(connection: Connection, resource: Resource) -> Resource:
-    checked(resource.id, "a resource id")
     body = encode_resource(resource)
     if not await _save(connection, "diarist_resources", "id", resource.id, resource.version, body):
         raise ConflictError(f"resource {resource.id!r} no longer has version {resource.version}")
@@ -57,7 +56,6 @@ async def get_working_memory(connection: Connection, key: str) -> WorkingMemory:
 
 
 async def save_working_memory(connection: Connection, memory: WorkingMemory) -> WorkingMemory:
-    checked(memory.key, "the key of a working memory")
     body = encode_working_memory(memory)
     if not await _save(connection, "diarist_working_memories", "key", memory.key, memory.version, body):
         raise ConflictError(f"the working memory of {memory.key!r} no longer has version {memory.version}")

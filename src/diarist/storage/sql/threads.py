@@ -51,15 +51,10 @@ async def lock_thread(connection: Connection, thread_id: str) -> str | None:
     )
 
 
-def new_stamp() -> int:
-    """Return a random number, to be used as a new stamp."""
-    return secrets.randbits(62)
-
-
 async def stamp_thread(connection: Connection, thread_id: str) -> None:
     """Give the thread a new stamp, so that readers drop cached rows. The thread must be locked."""
     await connection.execute(
-        "UPDATE diarist_threads SET stamp = :stamp WHERE id = :thread", thread=thread_id, stamp=new_stamp()
+        "UPDATE diarist_threads SET stamp = :stamp WHERE id = :thread", thread=thread_id, stamp=secrets.randbits(62)
     )
 
 
@@ -73,7 +68,7 @@ async def create_thread(connection: Connection, thread: Thread) -> Thread:
 
 async def insert_thread(connection: Connection, thread: Thread, *, created_by: str | None = None) -> None:
     values = encode_thread(thread)
-    await connection.execute(_INSERT, **values, created_by=created_by, stamp=new_stamp())
+    await connection.execute(_INSERT, **values, created_by=created_by, stamp=secrets.randbits(62))
     await _index_metadata(connection, thread.id, values["metadata"])
 
 
