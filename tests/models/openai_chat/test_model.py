@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from diarist import Agent, Memory
+from diarist import Agent, Memory, ModelEntry
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -73,6 +73,16 @@ async def test_mixed_fragments_of_parallel_calls(openai_server: OpenAIServer, ch
 async def test_a_server_that_reports_no_reason_to_stop(openai_server: OpenAIServer, chat: Model) -> None:
     openai_server.will(Answer(text=["ok"], finish="unsaid"))
     assert finish(await read(chat)).payload.reason == "stop"
+
+
+async def test_a_thread_goes_on_after_a_failed_turn_where_roles_must_alternate(openai_server: OpenAIServer) -> None:
+    model = resolve("vllm/gemma", base_url=openai_server.base_url)
+    async with Agent(model=[ModelEntry(model=model, max_retries=0)], memory=Memory(storage=InMemoryStorage())) as agent:
+        openai_server.will(HttpError(status=503))
+        with pytest.raises(ModelAPIError):
+            await agent.generate("one", thread="t")
+        await agent.generate("two", thread="t")
+    assert openai_server.requests[-1].body["messages"] == [{"role": "user", "content": "one\n\ntwo"}]
 
 
 async def test_headers(openai_server: OpenAIServer, chat: Model) -> None:

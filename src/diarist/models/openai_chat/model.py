@@ -50,7 +50,8 @@ class OpenAIChatModel(Model):
         ConfigError: The provider is unknown, or there is no http(s) address.
 
     The request:
-        - Leading system messages are joined into one, with blank lines between them.
+        - Leading system messages are joined into one, with blank lines between them. So are user messages in a row,
+          except for OpenAI: many chat templates demand that roles alternate.
         - Reasoning is sent only to the provider that made it, in its original field.
         - ``request.output`` is sent if the server supports schemas; otherwise the prompt must describe the format.
     """

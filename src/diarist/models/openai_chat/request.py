@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, cast
 
 from diarist.data_urls import url_of
@@ -79,6 +79,7 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
     out: list[bytes] = []
     if text := "\n\n".join(text for message in leading if (text := message.text)):
         out.append(dumps({"role": "system", "content": text}))
+    turns: list[tuple[PromptMessage, bytes]] = []
     thinks, thought = dialect.reasoning_field is not None, False
     key = (dialect, provider, thought)
     for message in prompt.messages[len(leading) :]:
@@ -87,13 +88,29 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
             key = (dialect, provider, thought)
         derived = message.derived
         if derived is not None and derived.encoded is not None and derived.encoded[0] == key:
-            out.append(derived.encoded[1])
+            turns.append((message, derived.encoded[1]))
             continue
         encoded = b",".join(map(dumps, chat_messages(message, dialect, provider, thought=thought)))
         if derived is not None:
             derived.encoded = (key, encoded)
-        out.append(encoded)
-    return [encoded for encoded in out if encoded]
+        turns.append((message, encoded))
+    for role, run in groupby((turn for turn in turns if turn[1]), key=lambda turn: turn[0].role):
+        same = list(run)
+        if role == "user" and len(same) > 1 and dialect.joins_users:
+            joined = _joined([message for message, _ in same])
+            out.extend(map(dumps, _user(joined, dialect, provider)))
+        else:
+            out.extend(encoded for _, encoded in same)
+    return out
+
+
+def _joined(messages: list[PromptMessage]) -> PromptMessage:
+    """Return user messages as one: with one text if they have only texts, else with their parts in order."""
+    parts: list[PromptPart] = [part for message in messages for part in message.parts]
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if len(texts) == len(parts):
+        return PromptMessage(role="user", parts=[TextPart(text="\n\n".join(filter(None, texts)))])
+    return PromptMessage(role="user", parts=parts)
 
 
 def chat_messages(
