@@ -278,6 +278,26 @@ async def test_an_error_with_status_200() -> None:
             await read_from(server)
 
 
+FAILED = {"delta": {"content": ""}, "finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
+
+
+@pytest.mark.parametrize("way", ["lean", "one piece", "library"])
+async def test_an_answer_that_its_provider_broke_off_is_asked_for_again(way: str, openai_server: OpenAIServer) -> None:
+    body, type = EVENT + b"data: %s\n\ndata: [DONE]\n\n" % _event(FAILED), "text/event-stream"
+    if way == "one piece":
+        body, type = _event(FAILED).replace(b'"delta"', b'"message"'), "application/json"
+    async with raw_server(answer(body, type=type)) as server:
+        client = "library" if way == "library" else "lean"
+        broken = resolve("openai/some/model", base_url=f"http://{server.address}/v1", api_key="k", client=client)
+        spare = resolve("vllm/spare", base_url=openai_server.base_url)
+        async with Agent(model=[ModelEntry(model=broken, max_retries=1, backoff=0), spare]) as agent:
+            result = await agent.generate("Hi")
+        assert (result.text, len(server.lines)) == ("ok", 2)
+        with pytest.raises(ModelAPIError, match="it ended with 'error'" if way == "library" else "upstream died"):
+            await read(broken)
+        await broken.close()
+
+
 @pytest.mark.parametrize("client", ["id", "address with secrets"])
 async def test_an_address_without_v1(client: str, openai_server: OpenAIServer) -> None:
     address = openai_server.url

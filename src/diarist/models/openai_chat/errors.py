@@ -73,12 +73,19 @@ def _not_found(url: str, body: object) -> str:
 
 
 def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> ModelError | None:
-    """Return the error that an event in an open stream reports, or None."""
-    if not event.get("error") and event.get("object") != "error":
+    """Return the error that an event in an open stream, or a choice in it, reports; or None."""
+    if not event.get("error") and "error" not in (event.get("object"), event.get("finish_reason")):
         return None
     code, kind = _names(event)
     return api_error(
-        provider, body=event, status=implied_status(code, kind), code=code, type=kind, in_stream=True, server=server
+        provider,
+        body=event,
+        status=implied_status(code, kind),
+        code=code,
+        type=kind,
+        in_stream=True,
+        otherwise="it says no more",
+        server=server,
     )
 
 

@@ -51,7 +51,6 @@ _FINISH: dict[str, FinishReason] = {
     "tool_calls": "tool-calls",
     "function_call": "tool-calls",
     "content_filter": "content-filter",
-    "error": "error",
 }
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
@@ -174,13 +173,15 @@ class AnswerReader:
 
     def _read(self, fields: dict[str, Any]) -> list[Chunk]:
         """Return the chunks of one event, given its fields."""
-        if (error := event_error(self._provider, fields, server=self._server)) is not None:
-            raise error
         choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
         self._response_id = self._response_id or _typed(fields, "id", str, "")
         self._model = self._model or _typed(fields, "model", str, "")
         choice = next((each for each in choices if not each.get("index")), dict[str, Any]())
-        for holder in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot send usage elsewhere
+        holders = (fields, _typed(fields, "x_groq", dict, {}), choice)
+        for holder in holders:  # Groq and OpenRouter report failures of a begun answer in the last two
+            if (error := event_error(self._provider, holder, server=self._server)) is not None:
+                raise error
+        for holder in holders:  # Groq and Moonshot send usage in the last two
             if usage := _typed(holder, "usage", dict, {}):
                 self._usage = _usage(usage)
                 break
@@ -257,12 +258,12 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 def _only_text(event: dict[str, Any]) -> str:
     """Return the text of an event that contains nothing else, as most events do; otherwise an empty text."""
-    if not (choices := event.get("choices")) or "error" in event or choices[0].get("index"):
+    if not (choices := event.get("choices")) or "error" in event or "x_groq" in event or choices[0].get("index"):
         return ""
     choice: dict[str, Any] = choices[0]
     delta: dict[str, Any] = choice.get("delta") or {}
     text: object = delta.get("content")
-    if not isinstance(text, str) or choice.get("finish_reason") not in ("", None):
+    if not isinstance(text, str) or choice.get("finish_reason") not in ("", None) or "error" in choice:
         return ""
     others = len(delta) > 1 and any(value for name, value in delta.items() if name not in ("content", "role"))
     return "" if others else text
