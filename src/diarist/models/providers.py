@@ -98,13 +98,24 @@ def has_key(provider: str) -> bool:
 
 def key_name(provider: str) -> str | None:
     """Return the name of the environment variable that holds the provider's key, or None."""
-    return next((name for name in PROVIDERS[provider].keys if os.environ.get(name)), None)
+    return next((name for name in PROVIDERS[provider].keys if os.environ.get(name, "").strip()), None)
 
 
 def key(provider: str) -> str | None:
-    """Return the provider's key from the environment, or None."""
+    """Return the provider's key from the environment, or None. Raises ConfigError as ``clean_key`` does."""
     name = key_name(provider)
-    return os.environ[name] if name else None
+    return clean_key(provider, os.environ[name]) if name else None
+
+
+def clean_key(provider: str, api_key: str | None) -> str | None:
+    """Return a key without blanks and line breaks at its ends; None if nothing is left.
+
+    Raises ConfigError, which does not show the key, for a key that has a line break or control character inside.
+    """
+    cleaned = (api_key or "").strip()
+    if not cleaned.isprintable():
+        raise ConfigError(f"the key for {provider!r} has a line break or another control character in it")
+    return cleaned or None
 
 
 def check_available(

@@ -18,6 +18,7 @@ from diarist.models.openai_chat.errors import error_answer, typed_errors
 from diarist.models.openai_chat.reader import AnswerReader
 from diarist.models.openai_chat.request import build_body, extra_headers
 from diarist.models.openai_chat.sse import EventParser
+from diarist.models.providers import clean_key
 
 if TYPE_CHECKING:
     import aiohttp
@@ -47,7 +48,7 @@ class OpenAIChatModel(Model):
         dialect: The server's variant of the protocol. Default: by provider, name and address.
 
     Raises:
-        ConfigError: The provider is unknown, or there is no http(s) address.
+        ConfigError: The provider is unknown, there is no http(s) address, or the key has a control character in it.
 
     The request:
         - Leading system messages are joined into one, with blank lines between them. So are user messages in a row,
@@ -75,8 +76,8 @@ class OpenAIChatModel(Model):
             self._server = f"the server at {self._shown_url.removesuffix('/chat/completions')}"
         self._connections = Connections()
         self._headers = {"Content-Type": "application/json", "User-Agent": "diarist"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+        if key := clean_key(provider, api_key):
+            self._headers["Authorization"] = f"Bearer {key}"
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         body = build_body(request, model=self.name, provider=self.provider, dialect=self._dialect)
