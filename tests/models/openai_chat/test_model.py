@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -563,6 +564,33 @@ async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("_no_proxies")
+async def test_a_proxy_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw_server(answer(EVENT + STOP)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"ada:secret@{proxy.address}")
+        model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
+        assert text(await read(model)) == ["Hi"]
+        await model.close()
+    assert "proxy-authorization: basic " in proxy.headers[0]
+
+
+@pytest.mark.usefixtures("_no_proxies")
+async def test_the_password_of_a_proxy_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Denied\r\n\r\n")
+        writer.close()
+
+    model = OpenAIChatModel(provider="vllm", name="m", base_url="https://models.example/v1")
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("HTTPS_PROXY", f"http://ada:secret@{address}")
+        with pytest.raises(ModelConnectionError, match=f"407.*http://{address}") as caught:
+            await read(model)
+        await model.close()
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.usefixtures("_no_proxies")
 async def test_addresses_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -572,9 +600,9 @@ async def test_addresses_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("_no_proxies")
 async def test_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "socks5://ada:secret@127.0.0.1:1")
     model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
-    with pytest.raises(ConfigError, match="only http and https proxies"):
+    with pytest.raises(ConfigError, match=r"the proxy 'socks5://127\.0\.0\.1:1'; only http"):
         await read(model)
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]:
-    """Raise the HTTP library's errors as diarist's, with the original as the cause; let other errors pass.
+    """Raise the HTTP library's errors as diarist's, with the original as the cause unless it shows a password; let
+    other errors pass.
 
     ``server``: Its name in messages. ``total``: The limit of the whole call, in seconds.
     """
@@ -34,7 +35,10 @@ def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]
         raise ModelTimeoutError(said, provider=provider) from error
     except (ClientError, OSError) as error:
         said = str(error) or type(error).__name__
-        raise ModelConnectionError(f"the connection to {server} failed: {said}", provider=provider) from error
+        shown = re.sub(r"//[^/\s]*@", "//", said)  # without the user and password of a proxy
+        raise ModelConnectionError(f"the connection to {server} failed: {shown}", provider=provider) from (
+            error if shown == said else None
+        )
 
 
 def error_answer(

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from diarist.chunks import Chunk
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import TOTAL_TIMEOUT, Model, ModelRequest
-from diarist.models.openai_chat.connections import Connections, proxy_for
+from diarist.models.openai_chat.connections import Connections, proxy_for, without_secrets
 from diarist.models.openai_chat.dialects import Dialect, dialect_for
 from diarist.models.openai_chat.errors import error_answer, typed_errors
 from diarist.models.openai_chat.reader import AnswerReader
@@ -70,7 +70,7 @@ class OpenAIChatModel(Model):
         self.name = name
         self._dialect = dialect or dialect_for(provider, name, base_url)
         self._url = _endpoint(base_url or self._dialect.base_url)
-        self._shown_url = _without_secrets(self._url)
+        self._shown_url = without_secrets(self._url)
         self._server = provider  # its name in messages
         if provider == "openai" and urlsplit(self._url).hostname != "api.openai.com":
             self._server = f"the server at {self._shown_url.removesuffix('/chat/completions')}"
@@ -152,12 +152,6 @@ def _endpoint(base_url: str) -> str:
     except ValueError as error:
         raise ConfigError(f"base_url {base_url!r} is not an address: {error}") from error
     return f"{address.rstrip('/')}/chat/completions{mark}{query}"
-
-
-def _without_secrets(url: str) -> str:
-    """Return an address without user, password and query, which may hold keys."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 async def _await_end(response: aiohttp.ClientResponse) -> None:
