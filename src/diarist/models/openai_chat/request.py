@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from itertools import groupby, takewhile
 from typing import Any, cast
@@ -223,8 +222,7 @@ def _tool(tool: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
 
 
 def _response_format(output: OutputSchema, dialect: Dialect) -> dict[str, Any]:
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:64]
-    wanted: dict[str, Any] = {"name": name, "schema": output.schema}
+    wanted: dict[str, Any] = {"name": output.sent_name, "schema": output.schema}
     if dialect.strict and is_strict(output.schema):
         wanted["strict"] = True
     return {"type": "json_schema", "json_schema": wanted}
