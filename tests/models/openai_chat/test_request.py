@@ -107,6 +107,13 @@ def wire_call() -> dict[str, Any]:
             FilePart(media_type="text/csv", data="é;1".encode(), name="a.csv"),
             {"type": "text", "text": '<file name="a.csv">\né;1\n</file>'},
         ),
+        *(
+            (
+                FilePart(media_type=f"application/{kind}", data=b"<a/>"),
+                {"type": "text", "text": "<file>\n<a/>\n</file>"},
+            )
+            for kind in ("json", "xml", "yaml", "x-yaml", "ld+json", "xhtml+xml; charset=utf-8")
+        ),
     ],
 )
 def test_files(part: FilePart, expected: dict[str, Any]) -> None:

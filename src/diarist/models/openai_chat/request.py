@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import groupby, takewhile
 from typing import Any, cast
@@ -25,6 +26,8 @@ from diarist.models.openai_chat.dialects import Dialect, takes_sampling
 from diarist.tools import ToolDefinition
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_TEXT = re.compile(r"text/|application/(.+\+)?(json|xml|(x-)?yaml)\b")
+"""Media types of files that are sent as text. OpenAI accepts only PDF as a file."""
 _NOT_BODY = ("extra_headers", "extra_body")
 
 
@@ -193,7 +196,7 @@ def _file(part: FilePart, dialect: Dialect, provider: str) -> dict[str, Any]:
     if part.media_type in _AUDIO and url.startswith("data:"):
         data = url.partition(";base64,")[2]
         return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[part.media_type]}}
-    if kind == "text" and part.data is not None:
+    if _TEXT.match(part.media_type) and part.data is not None:
         name = f' name="{part.name}"' if part.name else ""
         text = part.data.decode("utf-8", "replace")
         return {"type": "text", "text": f"<file{name}>\n{text}\n</file>"}
