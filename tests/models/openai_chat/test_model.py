@@ -272,6 +272,26 @@ async def test_a_server_that_does_not_stream() -> None:
         assert text(await read_from(server)) == ["Hi"]
 
 
+@pytest.mark.parametrize("way", ["stream", "one piece"])
+async def test_images_and_cited_pages(way: str) -> None:
+    images = [{"image_url": {"url": url}} for url in ("data:image/webp;base64,aGk=", "https://a.example/b.png")]
+    notes = [{"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A"}}, {"type": "file"}]
+    made = {"delta": {"content": "Here:", "images": images, "annotations": notes}, "finish_reason": "stop"}
+    body, type = b"data: %s\n\n" % _event(made), "text/event-stream"
+    if way == "one piece":
+        body, type = _event(made).replace(b'"delta"', b'"message"'), "application/json"
+    async with raw_server(answer(body, type=type)) as server:
+        model = OpenAIChatModel(provider="openrouter", name="m", base_url=f"http://{server.address}/v1")
+        step = (await Agent(model=model).generate("Draw.")).steps[0]
+        await model.close()
+    assert step.text == "Here:"
+    assert [(file.media_type, file.data, file.url) for file in step.files] == [
+        ("image/webp", b"hi", None),
+        ("image/png", None, "https://a.example/b.png"),
+    ]
+    assert [(source.url, source.title) for source in step.sources] == [("https://a.example", "A")]
+
+
 async def test_an_error_with_status_200() -> None:
     body = b'{"error":{"message":"no such model","code":404}}'
     async with raw_server(answer(body, type="application/json")) as server:
@@ -366,6 +386,9 @@ WRONG = [
     _event({"delta": {"refusal": 5}}),
     _event({"delta": {"reasoning_details": {"text": "x"}}}),
     _event({"delta": {"reasoning_details": [5]}}),
+    _event({"delta": {"images": [{"image_url": "x"}]}}),
+    _event({"delta": {"images": [{"image_url": {"url": 5}}]}}),
+    _event({"delta": {"annotations": [{"url_citation": "x"}]}}),
     _event({"delta": {"tool_calls": {}}}),
     _event({"delta": {"tool_calls": [5]}}),
     _event({"delta": {"tool_calls": [{"index": 0, "id": "a", "function": "look"}]}}),

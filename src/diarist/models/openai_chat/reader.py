@@ -13,6 +13,8 @@ import orjson
 
 from diarist.chunks import (
     Chunk,
+    FileChunk,
+    FilePayload,
     FinishReason,
     IdPayload,
     ModelFinish,
@@ -21,6 +23,8 @@ from diarist.chunks import (
     ReasoningEnd,
     ReasoningEndPayload,
     ReasoningStart,
+    SourceChunk,
+    SourcePayload,
     TextDelta,
     TextEnd,
     TextPayload,
@@ -33,6 +37,7 @@ from diarist.chunks import (
     ToolInputStartPayload,
     Usage,
 )
+from diarist.data_urls import read_data_url
 from diarist.encoding import parse_arguments, writable
 from diarist.exceptions import ContentFilterError, ModelConnectionError, ModelResponseError
 from diarist.messages import Json
@@ -200,6 +205,12 @@ class AnswerReader:
         if text := _plain(delta, "content"):
             out += self._open("text")
             out.append(TextDelta(payload=TextPayload(text=self._whole(text), id=self._id)))
+        for image in _typed(delta, "images", list, []):
+            out += [*self._close(), _image(image["image_url"]["url"])]
+        for note in _typed(delta, "annotations", list, []):
+            if cited := note.get("url_citation"):
+                payload = SourcePayload(url=_typed(cited, "url", str, ""), title=_typed(cited, "title", str, ""))
+                out += [*self._close(), SourceChunk(payload=payload)]
         self._refusal += _typed(delta, "refusal", str, "")
         if calls := _typed(delta, "tool_calls", list, []):
             out += self._close()
@@ -274,6 +285,14 @@ def _plain(delta: dict[str, Any], name: str) -> str:
     if not isinstance(delta.get(name), list):
         return _typed(delta, name, str, "")
     return "".join(_typed(part, "text", str, "") for part in cast(list[dict[str, Any]], delta[name]))
+
+
+def _image(url: str) -> FileChunk:
+    """Return a generated image, of OpenRouter."""
+    media_type, data = read_data_url(url) or ("", None)
+    return FileChunk(
+        payload=FilePayload(media_type=media_type or "image/png", data=data, url=url if data is None else None)
+    )
 
 
 def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
