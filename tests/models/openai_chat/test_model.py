@@ -266,9 +266,10 @@ async def test_whole_calls_that_share_an_index_or_an_id(one: dict[str, Any], two
     assert len({part.call_id for part in found}) == 2
 
 
-async def test_a_server_that_does_not_stream() -> None:
+@pytest.mark.parametrize("type", ["application/json", "text/plain"])
+async def test_a_server_that_does_not_stream(type: str) -> None:
     body = b'{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}'
-    async with raw_server(answer(body, type="application/json")) as server:
+    async with raw_server(answer(body, type=type)) as server:
         assert text(await read_from(server)) == ["Hi"]
 
 
@@ -292,9 +293,10 @@ async def test_images_and_cited_pages(way: str) -> None:
     assert [(source.url, source.title) for source in step.sources] == [("https://a.example", "A")]
 
 
-async def test_an_error_with_status_200() -> None:
+@pytest.mark.parametrize("type", ["application/json", "text/plain"])
+async def test_an_error_with_status_200(type: str) -> None:
     body = b'{"error":{"message":"no such model","code":404}}'
-    async with raw_server(answer(body, type="application/json")) as server:
+    async with raw_server(answer(body, type=type)) as server:
         with pytest.raises(BadRequestError, match="no such model"):
             await read_from(server)
 

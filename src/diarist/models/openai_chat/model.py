@@ -86,12 +86,14 @@ class OpenAIChatModel(Model):
         with typed_errors(self.provider, server=self._server, total=total):
             async with self._post(request, body, total) as response:
                 await self._check(response)
-                if response.content_type == "application/json":  # the server does not stream
-                    for chunk in reader.read_whole(await response.read()):
+                first = await response.content.readany()
+                if response.content_type == "application/json" or first.startswith(b"{"):  # the server does not stream
+                    for chunk in reader.read_whole(first + await response.content.read()):
                         yield chunk
                     reader.done = True
                 events = EventParser()
-                while not reader.done and (received := await response.content.readany()):
+                while not reader.done and (received := first or await response.content.readany()):
+                    first = b""
                     for chunk in reader.read(events.feed(received)):
                         yield chunk
                 if not reader.done:
