@@ -36,6 +36,7 @@ from diarist.exceptions import (
     ModelConnectionError,
     ModelResponseError,
     ModelTimeoutError,
+    RateLimitError,
 )
 from diarist.messages import FilePart, utc_now
 from diarist.models import Model, ModelSettings, resolve
@@ -298,6 +299,22 @@ async def test_an_error_with_status_200(type: str) -> None:
     body = b'{"error":{"message":"no such model","code":404}}'
     async with raw_server(answer(body, type=type)) as server:
         with pytest.raises(BadRequestError, match="no such model"):
+            await read_from(server)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "said"),
+    [
+        (b'{"message":"slow down","code":429}', RateLimitError, "slow down"),
+        (b'{"error":{"message":"slow down","code":429}}', RateLimitError, "slow down"),
+        (b'{"detail":"out of memory"}', ModelAPIError, "out of memory"),
+        (b'"out of memory"', ModelAPIError, "out of memory"),
+    ],
+)
+async def test_an_event_that_is_named_an_error(data: bytes, kind: type[ModelAPIError], said: str) -> None:
+    body = EVENT + b"event: error\ndata: " + data + b"\n\n" + STOP
+    async with raw_server(answer(body)) as server:
+        with pytest.raises(kind, match=said):
             await read_from(server)
 
 

@@ -362,6 +362,7 @@ def test_a_refusal_is_said() -> None:
         ({"error": {"message": "maximum context length is 5", "code": 400}}, ContextOverflowError),
         ({"error": {"message": "no such tool", "type": "invalid_request_error"}}, BadRequestError),
         ({"object": "error", "message": "bad sampling", "code": 400}, BadRequestError),
+        ({"type": "error", "message": "slow down", "code": "rate_limit_exceeded"}, RateLimitError),
         ({"error": "upstream died"}, ModelAPIError),
         ({"choices": [{"delta": {"content": "."}, "error": {"message": "slow down", "code": 429}}]}, RateLimitError),
         ({"choices": [{"delta": {"content": "."}, "finish_reason": "error"}]}, ModelAPIError),
@@ -374,7 +375,7 @@ def test_errors_in_the_stream(event: dict[str, Any], kind: type[ModelAPIError]) 
     assert type(caught.value) is kind
     assert (caught.value.status, caught.value.provider) == (None, "acme")
     error = event.get("error") or event.get("choices", [{}])[0].get("error") or event.get("x_groq", event).get("error")
-    message = error["message"] if isinstance(error, dict) else error or event.get("message", "it says no more")
+    message = error["message"] if isinstance(error, dict) else error or event.get("message", '"finish_reason":"error"')
     assert message in str(caught.value)
 
 

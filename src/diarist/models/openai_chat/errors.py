@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from diarist.exceptions import ModelAPIError, ModelConnectionError, ModelError, ModelTimeoutError
+from diarist.messages import as_text
 from diarist.models.api_errors import api_error, implied_status, message_of, retry_after
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _not_found(url: str, body: object) -> str:
 
 def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> ModelError | None:
     """Return the error that an event in an open stream, or a choice in it, reports; or None."""
-    if not event.get("error") and "error" not in (event.get("object"), event.get("finish_reason")):
+    if not event.get("error") and "error" not in (event.get(name) for name in ("object", "type", "finish_reason")):
         return None
     code, kind = _names(event)
     return api_error(
@@ -88,7 +89,7 @@ def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> Mo
         code=code,
         type=kind,
         in_stream=True,
-        otherwise="it says no more",
+        otherwise=as_text(event)[:500],
         server=server,
     )
 
@@ -96,6 +97,6 @@ def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> Mo
 def _names(body: object) -> tuple[str, str]:
     """Return the code and the type of the error in a body."""
     fields = cast(dict[str, Any], body) if isinstance(body, dict) else {}
-    inner = fields.get("error")
-    error = cast(dict[str, Any], inner) if isinstance(inner, dict) else fields
-    return str(error.get("code") or ""), str(error.get("type") or "")
+    if isinstance(fields.get("error"), dict):
+        return _names(fields["error"])
+    return str(fields.get("code") or ""), str(fields.get("type") or "")
