@@ -153,9 +153,10 @@ def test_the_library_knows_every_provider(provider: str) -> None:
         assert info.install.split("[")[-1].rstrip("]") in str(error)  # noqa: PT017 - it depends on what is installed
 
 
-async def test_an_argument_the_provider_does_not_take() -> None:
-    model = resolve("deepseek/deepseek-chat", api_key="k", base_url="http://localhost:1", client="library")
-    with pytest.raises(ConfigError, match="does not take"):
+@pytest.mark.parametrize("provider", ["deepseek", "openrouter"])
+async def test_an_argument_the_provider_does_not_take(provider: str) -> None:
+    model = resolve(f"{provider}/m", api_key="k", base_url="http://localhost:1", client="library")
+    with pytest.raises(ConfigError, match=f"'{provider}' does not take base_url$"):
         await anext(model.stream(ModelRequest(prompt=Prompt(messages=[]))))
 
 

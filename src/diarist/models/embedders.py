@@ -171,7 +171,7 @@ class LibraryEmbedder(Embedder):
         try:
             return infer_embedding_model(f"{self._provider}:{self._model}", provider_factory=provider), made
         except TypeError as error:
-            raise ConfigError(f"{self._provider!r} does not take {' and '.join(given)}") from error
+            raise providers.not_taken(self._provider, given) from error
         except (UserError, ImportError) as error:
             raise ConfigError(f"cannot use {self.name}: {error}") from error
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from inspect import signature
 
 from diarist.checks import checked
 from diarist.chunks import Usage
@@ -143,6 +145,15 @@ def check_available(
         installed = False
     if not installed:
         raise ConfigError(f"{provider!r} needs a package: pip install '{info.install}'")
+
+
+def not_taken(provider: str, options: Iterable[str]) -> ConfigError:
+    """Return the error that names those options that the library's provider does not take."""
+    from pydantic_ai.providers import infer_provider_class
+
+    taken = signature(infer_provider_class(provider)).parameters
+    refused = [name for name in options if name not in taken] or options
+    return ConfigError(f"{provider!r} does not take {' and '.join(refused)}")
 
 
 def server_url(provider: str) -> str | None:

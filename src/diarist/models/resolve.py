@@ -97,7 +97,7 @@ def _build(provider: str, name: str, base_url: str | None, api_key: str | None) 
     try:
         return infer_model(f"{provider}:{name}", lambda kind: infer_provider_class(kind)(**given))
     except TypeError as error:
-        raise ConfigError(f"{provider!r} does not take {' and '.join(given)}") from error
+        raise providers.not_taken(provider, given) from error
     except (UserError, ImportError) as error:
         raise ConfigError(f"cannot use {provider}/{name}: {error}") from error
 
