@@ -267,6 +267,9 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
             {"provider_options": {"effort": "low"}},
             "provider_options must have a dictionary per provider, not {'effort': 'low'}; write {'openai': {",
         ),
+        ({"provider_options": {"a": {"extra_headers": ["X"]}}}, r"extra_headers of 'a' must be a dictionary, not \['X"),
+        ({"provider_options": {"a": {"extra_headers": {"X-A": 1}}}}, "of 'a': header 'X-A' must be a text of one line"),
+        ({"provider_options": {"a": {"extra_headers": {"X-A": "\n"}}}}, "of 'a': header 'X-A' must be a text of one"),
         ({"stop_when": 3}, "stop_when must be a function of the steps, or a list of such functions, not 3"),
         ({"stop_when": [3]}, "stop_when must be a function"),
         ({"cancel": True}, "cancel must be a CancelSignal, not True"),
@@ -297,6 +300,7 @@ async def test_impossible_options_are_refused(options: dict[str, Any], says: str
 def test_impossible_options_of_an_agent_are_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"model_settings": {"temperature": 1}}, "model_settings must be ModelSettings"),
+        ({"default_options": {"provider_options": {"a": {"extra_headers": {"X-A": 1}}}}}, "of 'a': header 'X-A' must"),
         ({"max_steps": "3"}, "max_steps must be a whole number from 1 on, not '3'"),
         ({"default_options": {"cancel": 1}}, "cancel must be a CancelSignal, not 1"),
         ({"default_options": [1]}, "options of a call must be a dictionary"),

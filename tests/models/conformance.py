@@ -308,6 +308,10 @@ class ModelConformance:
         script = HttpError(status=400, code="content_filter", message="content_filter: not this")
         assert isinstance(await self.failure(wire, model, script), ContentFilterError)
 
+    async def test_a_refused_prompt_is_no_matter_of_the_key(self, wire: Wire, model: Model) -> None:
+        script = HttpError(status=403, message='m requires moderation. Your input was flagged for "violence".')
+        assert isinstance(await self.failure(wire, model, script), ContentFilterError)
+
     async def test_an_error_inside_the_open_stream(self, wire: Wire, model: Model) -> None:
         error = await self.failure(wire, model, Answer(text=["Hel"], then="error"))
         assert isinstance(error, ModelAPIError)

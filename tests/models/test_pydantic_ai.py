@@ -12,6 +12,7 @@ from diarist.chunks import ModelFinish, ReasoningDelta, ReasoningEnd, TextEnd
 from diarist.exceptions import AuthenticationError, BadRequestError, ContextOverflowError, ModelAPIError
 from diarist.messages import FilePart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from diarist.models import LibraryModel, Model, ModelSettings, OutputSchema, resolve
+from diarist.models.resolve import Client
 from diarist.tools import ToolDefinition
 from tests.loopback.anthropic_server import AnthropicServer
 from tests.loopback.google_server import GoogleServer
@@ -345,6 +346,21 @@ def test_a_model_object_in_one_event_loop_after_another(openai_server: OpenAISer
 
     model = resolve(OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=openai_server.base_url, api_key="k")))
     assert [text(asyncio.run(read(model))) for _ in range(3)] == [["ok"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("model_id", "client"), [("openai/gpt-5", "lean"), ("openai/gpt-5", "library"), ("openai-responses/gpt-5", "auto")]
+)
+async def test_the_name_of_a_schema_has_only_characters_that_providers_accept(
+    model_id: str, client: Client, openai_server: OpenAIServer
+) -> None:
+    model = resolve(model_id, base_url=openai_server.base_url, api_key="k", client=client)
+    for name, sent in (("Box[int]", "Box_int_"), ("A weather report (v2)", "A_weather_report__v2_"), ("", "answer")):
+        await read(model, ask(output=OutputSchema(name=name, schema=SCHEMA)))
+        body = openai_server.requests[-1].body
+        asked = body["text"]["format"] if "text" in body else body["response_format"]["json_schema"]
+        assert asked["name"] == sent
+    await model.close()
 
 
 async def test_a_model_without_native_output(openai_server: OpenAIServer) -> None:

@@ -153,9 +153,10 @@ def test_the_library_knows_every_provider(provider: str) -> None:
         assert info.install.split("[")[-1].rstrip("]") in str(error)  # noqa: PT017 - it depends on what is installed
 
 
-async def test_an_argument_the_provider_does_not_take() -> None:
-    model = resolve("deepseek/deepseek-chat", api_key="k", base_url="http://localhost:1", client="library")
-    with pytest.raises(ConfigError, match="does not take"):
+@pytest.mark.parametrize("provider", ["deepseek", "openrouter"])
+async def test_an_argument_the_provider_does_not_take(provider: str) -> None:
+    model = resolve(f"{provider}/m", api_key="k", base_url="http://localhost:1", client="library")
+    with pytest.raises(ConfigError, match=f"'{provider}' does not take base_url$"):
         await anext(model.stream(ModelRequest(prompt=Prompt(messages=[]))))
 
 
@@ -172,3 +173,28 @@ loaded = heavy & {name.partition(".")[0] for name in sys.modules}
 assert not loaded, loaded
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("model_id", ["openai/gpt-5-mini", "openai-responses/gpt-5-mini"])
+@pytest.mark.parametrize("given", [True, False], ids=["given", "environment"])
+async def test_a_key_is_sent_without_the_blanks_around_it(
+    model_id: str, given: bool, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not given:
+        monkeypatch.setenv("OPENAI_API_KEY", " sk-secret\n")
+    model = resolve(model_id, base_url=openai_server.base_url, api_key=" sk-secret\n" if given else " ")
+    await Agent(model=model).generate("Hi")
+    assert openai_server.requests[-1].headers["authorization"] == "Bearer sk-secret"
+    await model.close()
+
+
+def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for broken in ("sk-sec\nret", "sk-sec\x7fret"):
+        monkeypatch.setenv("OPENAI_API_KEY", broken)
+        with pytest.raises(ConfigError, match="the key for 'openai' has a line break") as caught:
+            resolve("openai/gpt-5-mini")
+        assert "ret" not in str(caught.value)
+    monkeypatch.setenv("OPENAI_API_KEY", " \n")
+    assert not has_credentials("openai/gpt-5-mini")
+    with pytest.raises(ConfigError, match="no key for 'openai'"):
+        resolve("openai/gpt-5-mini")

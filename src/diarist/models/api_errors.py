@@ -25,8 +25,11 @@ _OVERFLOW = re.compile(
 ("exceeds the available context size"), Ollama, Together."""
 
 _FILTERED = re.compile(
-    r"content_filter|content_policy_violation|content management policy|responsibleai", re.IGNORECASE
+    r"content_filter|content_policy_violation|content management policy|responsibleai"
+    r"|(input|prompt) was flagged|flagged_input|requires moderation|content violates",
+    re.IGNORECASE,
 )
+"""Messages of filters: OpenAI, Azure, OpenRouter, xAI. The last two send status 403, as for a key without rights."""
 
 _EXHAUSTED = frozenset(
     {
@@ -84,6 +87,8 @@ def api_error(
         hint: Added at the end of the message.
     """
     said = "" if body is None else as_text(body)
+    if status == 403 and _FILTERED.search(said):  # not a matter of the key, as clients assume
+        kind = ContentFilterError
     where = " inside its answer" if in_stream else f" (HTTP {status})" if status else ""
     return (kind or _kind(status, code, type, said))(
         f"{server or provider} answered with an error{where}: {message_of(body) or otherwise}{hint}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -79,6 +80,11 @@ class OutputSchema:
 
     name: str
     schema: dict[str, Json]
+
+    @property
+    def sent_name(self) -> str:
+        """Return the name as providers accept it: at most 64 letters, digits, ``_`` and ``-``."""
+        return re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)[:64] or "answer"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -169,7 +169,7 @@ class LibraryEmbedder(Embedder):
         try:
             return infer_embedding_model(f"{self._provider}:{self._model}", provider_factory=provider), made
         except TypeError as error:
-            raise ConfigError(f"{self._provider!r} does not take {' and '.join(given)}") from error
+            raise providers.not_taken(self._provider, given) from error
         except (UserError, ImportError) as error:
             raise ConfigError(f"cannot use {self.name}: {error}") from error
 
@@ -258,6 +258,7 @@ def resolve_embedder(
     positive("", "timeout", timeout)
     provider, model = providers.split_id(given)
     base_url = base_url or providers.server_url(provider)
+    api_key = providers.clean_key(provider, api_key) or providers.key(provider)
     resolver = "diarist.models.embedders.resolve_embedder"
     providers.check_available(provider, api_key=api_key, base_url=base_url, resolver=resolver)
     return LibraryEmbedder(provider, model, dimension=dimension, base_url=base_url, api_key=api_key, timeout=timeout)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from inspect import signature
 
 from diarist.checks import checked
 from diarist.chunks import Usage
@@ -98,13 +100,24 @@ def has_key(provider: str) -> bool:
 
 def key_name(provider: str) -> str | None:
     """Return the name of the environment variable that holds the provider's key, or None."""
-    return next((name for name in PROVIDERS[provider].keys if os.environ.get(name)), None)
+    return next((name for name in PROVIDERS[provider].keys if os.environ.get(name, "").strip()), None)
 
 
 def key(provider: str) -> str | None:
-    """Return the provider's key from the environment, or None."""
+    """Return the provider's key from the environment, or None. Raises ConfigError as ``clean_key`` does."""
     name = key_name(provider)
-    return os.environ[name] if name else None
+    return clean_key(provider, os.environ[name]) if name else None
+
+
+def clean_key(provider: str, api_key: str | None) -> str | None:
+    """Return a key without blanks and line breaks at its ends; None if nothing is left.
+
+    Raises ConfigError, which does not show the key, for a key that has a line break or control character inside.
+    """
+    cleaned = (api_key or "").strip()
+    if not cleaned.isprintable():
+        raise ConfigError(f"the key for {provider!r} has a line break or another control character in it")
+    return cleaned or None
 
 
 def check_available(
@@ -132,6 +145,15 @@ def check_available(
         installed = False
     if not installed:
         raise ConfigError(f"{provider!r} needs a package: pip install '{info.install}'")
+
+
+def not_taken(provider: str, options: Iterable[str]) -> ConfigError:
+    """Return the error that names those options that the library's provider does not take."""
+    from pydantic_ai.providers import infer_provider_class
+
+    taken = signature(infer_provider_class(provider)).parameters
+    refused = [name for name in options if name not in taken] or options
+    return ConfigError(f"{provider!r} does not take {' and '.join(refused)}")
 
 
 def server_url(provider: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -39,14 +38,14 @@ def resolve(
             the first slash may hold slashes of its own.
         base_url: Address of a server. With ``openai/…`` any compatible server works, without a key if it needs
             none. Default: the provider's environment variable, if there is one.
-        api_key: Default: the provider's environment variable.
+        api_key: Default: the provider's environment variable. Blanks and line breaks at its ends are removed.
         client: ``"auto"`` uses the lean client for providers that speak plain chat completions (``openai``,
             ``openrouter``, ``groq``, ``deepseek``, ``ollama`` and the others of ``openai_chat.DIALECTS``), the
             library for others. ``"library"`` always uses the library.
 
     Raises:
-        ConfigError: The id has no slash or an unknown provider, or its key or package is missing. Nothing is sent
-            and no provider library is loaded.
+        ConfigError: The id has no slash or an unknown provider, or its key or package is missing, or the key has a
+            control character in it. Nothing is sent and no provider library is loaded.
     """
     if isinstance(model, Model):
         return model
@@ -60,13 +59,13 @@ def resolve(
         return LibraryModel.around(model)
     provider, name = providers.split_id(model)
     base_url = base_url or providers.server_url(provider)
+    api_key = providers.clean_key(provider, api_key) or providers.key(provider)
     lean = client == "lean" or (client == "auto" and provider in DIALECTS)
     if lean and provider not in DIALECTS:
         raise ConfigError(f"there is no lean client for {provider!r}, only for {', '.join(sorted(DIALECTS))}")
     providers.check_available(provider, api_key=api_key, base_url=base_url, library=not lean)
     if lean:
-        key = api_key or providers.key(provider)
-        return OpenAIChatModel(provider=provider, name=name, base_url=base_url, api_key=key)
+        return OpenAIChatModel(provider=provider, name=name, base_url=base_url, api_key=api_key)
     return LibraryModel(provider=provider, name=name, build=partial(_build, provider, name, base_url, api_key))
 
 
@@ -98,7 +97,7 @@ def _build(provider: str, name: str, base_url: str | None, api_key: str | None) 
     try:
         return infer_model(f"{provider}:{name}", lambda kind: infer_provider_class(kind)(**given))
     except TypeError as error:
-        raise ConfigError(f"{provider!r} does not take {' and '.join(given)}") from error
+        raise providers.not_taken(provider, given) from error
     except (UserError, ImportError) as error:
         raise ConfigError(f"cannot use {provider}/{name}: {error}") from error
 
@@ -119,6 +118,6 @@ def _openai_provider(name: str, base_url: str | None, api_key: str | None) -> Pr
     return OpenAICompatibleProvider(
         "openai-compatible",
         base_url=base_url,
-        api_key=api_key or os.environ.get("OPENAI_API_KEY"),
+        api_key=api_key,
         profile=profile,
     )

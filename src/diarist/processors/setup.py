@@ -100,7 +100,7 @@ OVERRIDES: dict[str, tuple[type, ...]] = {
 
 
 def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
-    """Return a copy of options by provider. Raises ConfigError for another type."""
+    """Return a copy of options by provider. Raises ConfigError for another type, and for headers that are no texts."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"provider_options must be a dictionary of options by provider, not {value!r}")
     out: dict[str, dict[str, Any]] = {}
@@ -111,6 +111,12 @@ def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
                 "{'openai': {'reasoning_effort': 'low'}} or the like"
             )
         out[provider] = dict(cast(Mapping[str, Any], options))
+        headers: Any = out[provider].get("extra_headers") or {}
+        if not isinstance(headers, Mapping):
+            raise ConfigError(f"extra_headers of {provider!r} must be a dictionary, not {headers!r}")
+        for name, text in cast(Mapping[Any, Any], headers).items():
+            if not all(isinstance(each, str) and each.isprintable() for each in (name, text)):
+                raise ConfigError(f"extra_headers of {provider!r}: header {name!r} must be a text of one line")
     return out
 
 

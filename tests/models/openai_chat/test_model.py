@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from diarist import Agent, Memory
+from diarist import Agent, Memory, ModelEntry
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -35,6 +36,7 @@ from diarist.exceptions import (
     ModelConnectionError,
     ModelResponseError,
     ModelTimeoutError,
+    RateLimitError,
 )
 from diarist.messages import FilePart, utc_now
 from diarist.models import Model, ModelSettings, resolve
@@ -73,6 +75,16 @@ async def test_mixed_fragments_of_parallel_calls(openai_server: OpenAIServer, ch
 async def test_a_server_that_reports_no_reason_to_stop(openai_server: OpenAIServer, chat: Model) -> None:
     openai_server.will(Answer(text=["ok"], finish="unsaid"))
     assert finish(await read(chat)).payload.reason == "stop"
+
+
+async def test_a_thread_goes_on_after_a_failed_turn_where_roles_must_alternate(openai_server: OpenAIServer) -> None:
+    model = resolve("vllm/gemma", base_url=openai_server.base_url)
+    async with Agent(model=[ModelEntry(model=model, max_retries=0)], memory=Memory(storage=InMemoryStorage())) as agent:
+        openai_server.will(HttpError(status=503))
+        with pytest.raises(ModelAPIError):
+            await agent.generate("one", thread="t")
+        await agent.generate("two", thread="t")
+    assert openai_server.requests[-1].body["messages"] == [{"role": "user", "content": "one\n\ntwo"}]
 
 
 async def test_headers(openai_server: OpenAIServer, chat: Model) -> None:
@@ -255,17 +267,75 @@ async def test_whole_calls_that_share_an_index_or_an_id(one: dict[str, Any], two
     assert len({part.call_id for part in found}) == 2
 
 
-async def test_a_server_that_does_not_stream() -> None:
+@pytest.mark.parametrize("type", ["application/json", "text/plain"])
+async def test_a_server_that_does_not_stream(type: str) -> None:
     body = b'{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}'
-    async with raw_server(answer(body, type="application/json")) as server:
+    async with raw_server(answer(body, type=type)) as server:
         assert text(await read_from(server)) == ["Hi"]
 
 
-async def test_an_error_with_status_200() -> None:
+@pytest.mark.parametrize("way", ["stream", "one piece"])
+async def test_images_and_cited_pages(way: str) -> None:
+    images = [{"image_url": {"url": url}} for url in ("data:image/webp;base64,aGk=", "https://a.example/b.png")]
+    notes = [{"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A"}}, {"type": "file"}]
+    made = {"delta": {"content": "Here:", "images": images, "annotations": notes}, "finish_reason": "stop"}
+    body, type = b"data: %s\n\n" % _event(made), "text/event-stream"
+    if way == "one piece":
+        body, type = _event(made).replace(b'"delta"', b'"message"'), "application/json"
+    async with raw_server(answer(body, type=type)) as server:
+        model = OpenAIChatModel(provider="openrouter", name="m", base_url=f"http://{server.address}/v1")
+        step = (await Agent(model=model).generate("Draw.")).steps[0]
+        await model.close()
+    assert step.text == "Here:"
+    assert [(file.media_type, file.data, file.url) for file in step.files] == [
+        ("image/webp", b"hi", None),
+        ("image/png", None, "https://a.example/b.png"),
+    ]
+    assert [(source.url, source.title) for source in step.sources] == [("https://a.example", "A")]
+
+
+@pytest.mark.parametrize("type", ["application/json", "text/plain"])
+async def test_an_error_with_status_200(type: str) -> None:
     body = b'{"error":{"message":"no such model","code":404}}'
-    async with raw_server(answer(body, type="application/json")) as server:
+    async with raw_server(answer(body, type=type)) as server:
         with pytest.raises(BadRequestError, match="no such model"):
             await read_from(server)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "said"),
+    [
+        (b'{"message":"slow down","code":429}', RateLimitError, "slow down"),
+        (b'{"error":{"message":"slow down","code":429}}', RateLimitError, "slow down"),
+        (b'{"detail":"out of memory"}', ModelAPIError, "out of memory"),
+        (b'"out of memory"', ModelAPIError, "out of memory"),
+    ],
+)
+async def test_an_event_that_is_named_an_error(data: bytes, kind: type[ModelAPIError], said: str) -> None:
+    body = EVENT + b"event: error\ndata: " + data + b"\n\n" + STOP
+    async with raw_server(answer(body)) as server:
+        with pytest.raises(kind, match=said):
+            await read_from(server)
+
+
+FAILED = {"delta": {"content": ""}, "finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
+
+
+@pytest.mark.parametrize("way", ["lean", "one piece", "library"])
+async def test_an_answer_that_its_provider_broke_off_is_asked_for_again(way: str, openai_server: OpenAIServer) -> None:
+    body, type = EVENT + b"data: %s\n\ndata: [DONE]\n\n" % _event(FAILED), "text/event-stream"
+    if way == "one piece":
+        body, type = _event(FAILED).replace(b'"delta"', b'"message"'), "application/json"
+    async with raw_server(answer(body, type=type)) as server:
+        client = "library" if way == "library" else "lean"
+        broken = resolve("openai/some/model", base_url=f"http://{server.address}/v1", api_key="k", client=client)
+        spare = resolve("vllm/spare", base_url=openai_server.base_url)
+        async with Agent(model=[ModelEntry(model=broken, max_retries=1, backoff=0), spare]) as agent:
+            result = await agent.generate("Hi")
+        assert (result.text, len(server.lines)) == ("ok", 2)
+        with pytest.raises(ModelAPIError, match="it ended with 'error'" if way == "library" else "upstream died"):
+            await read(broken)
+        await broken.close()
 
 
 @pytest.mark.parametrize("client", ["id", "address with secrets"])
@@ -335,6 +405,9 @@ WRONG = [
     _event({"delta": {"refusal": 5}}),
     _event({"delta": {"reasoning_details": {"text": "x"}}}),
     _event({"delta": {"reasoning_details": [5]}}),
+    _event({"delta": {"images": [{"image_url": "x"}]}}),
+    _event({"delta": {"images": [{"image_url": {"url": 5}}]}}),
+    _event({"delta": {"annotations": [{"url_citation": "x"}]}}),
     _event({"delta": {"tool_calls": {}}}),
     _event({"delta": {"tool_calls": [5]}}),
     _event({"delta": {"tool_calls": [{"index": 0, "id": "a", "function": "look"}]}}),
@@ -533,6 +606,33 @@ async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("_no_proxies")
+async def test_a_proxy_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw_server(answer(EVENT + STOP)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"ada:secret@{proxy.address}")
+        model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
+        assert text(await read(model)) == ["Hi"]
+        await model.close()
+    assert "proxy-authorization: basic " in proxy.headers[0]
+
+
+@pytest.mark.usefixtures("_no_proxies")
+async def test_the_password_of_a_proxy_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Denied\r\n\r\n")
+        writer.close()
+
+    model = OpenAIChatModel(provider="vllm", name="m", base_url="https://models.example/v1")
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("HTTPS_PROXY", f"http://ada:secret@{address}")
+        with pytest.raises(ModelConnectionError, match=f"407.*http://{address}") as caught:
+            await read(model)
+        await model.close()
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.usefixtures("_no_proxies")
 async def test_addresses_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -542,9 +642,9 @@ async def test_addresses_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("_no_proxies")
 async def test_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "socks5://ada:secret@127.0.0.1:1")
     model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
-    with pytest.raises(ConfigError, match="only http and https proxies"):
+    with pytest.raises(ConfigError, match=r"the proxy 'socks5://127\.0\.0\.1:1'; only http"):
         await read(model)
 
 

@@ -302,7 +302,6 @@ def test_however_calls_are_fragmented(cities: list[str], data: st.DataObject) ->
         ("tool_calls", "tool-calls"),
         ("function_call", "tool-calls"),
         ("content_filter", "content-filter"),
-        ("error", "error"),
         ("repetition", "other"),
     ],
 )
@@ -363,7 +362,11 @@ def test_a_refusal_is_said() -> None:
         ({"error": {"message": "maximum context length is 5", "code": 400}}, ContextOverflowError),
         ({"error": {"message": "no such tool", "type": "invalid_request_error"}}, BadRequestError),
         ({"object": "error", "message": "bad sampling", "code": 400}, BadRequestError),
+        ({"type": "error", "message": "slow down", "code": "rate_limit_exceeded"}, RateLimitError),
         ({"error": "upstream died"}, ModelAPIError),
+        ({"choices": [{"delta": {"content": "."}, "error": {"message": "slow down", "code": 429}}]}, RateLimitError),
+        ({"choices": [{"delta": {"content": "."}, "finish_reason": "error"}]}, ModelAPIError),
+        ({"choices": [{"delta": {}}], "x_groq": {"id": "r", "error": "over_capacity"}}, ModelAPIError),
     ],
 )
 def test_errors_in_the_stream(event: dict[str, Any], kind: type[ModelAPIError]) -> None:
@@ -371,8 +374,9 @@ def test_errors_in_the_stream(event: dict[str, Any], kind: type[ModelAPIError]) 
         read(delta(content="Hi"), event)
     assert type(caught.value) is kind
     assert (caught.value.status, caught.value.provider) == (None, "acme")
-    message = event["error"]["message"] if isinstance(event.get("error"), dict) else None
-    assert (message or event.get("message") or event["error"]) in str(caught.value)
+    error = event.get("error") or event.get("choices", [{}])[0].get("error") or event.get("x_groq", event).get("error")
+    message = error["message"] if isinstance(error, dict) else error or event.get("message", '"finish_reason":"error"')
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("event", [b"<html>", b"[1]", b'"x"', b"1", b'{"choices": 1}', b'{"choices": [1]}', b"{"])

@@ -56,6 +56,29 @@ def test_messages() -> None:
     ]
 
 
+def test_user_messages_in_a_row_are_one_except_for_openai() -> None:
+    one, two = message("user", "one"), message("user", "two", "three")
+    thought = message("assistant", ReasoningPart(text="hm"))  # is not sent, so it does not stand between them
+    joined = "one\n\ntwo\n\nthree"
+    assert sent(one, thought, two, message("assistant", "ok"), one) == [
+        {"role": "user", "content": joined},
+        {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": "one"},
+    ]
+    image = message("user", FilePart(media_type="image/png", url="https://a.example/b.png"))
+    [shown] = sent(one, image)
+    assert [part["type"] for part in shown["content"]] == ["text", "image_url"]
+    assert [each["role"] for each in sent(one, image, two, dialect=OPENAI)] == ["user"] * 3
+
+
+def test_a_further_user_message_keeps_what_was_sent_before_it() -> None:
+    one, two = message("user", "one"), message("user", "two")
+    before, after = (
+        build_body(ask(*messages), model="m", provider="acme", dialect=COMPATIBLE) for messages in ([one], [one, two])
+    )
+    assert after.startswith(before.partition(b'"}]')[0])
+
+
 def wire_call() -> dict[str, Any]:
     arguments = '{"city":"Rome","days":2}'
     return {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
@@ -83,6 +106,13 @@ def wire_call() -> dict[str, Any]:
         (
             FilePart(media_type="text/csv", data="é;1".encode(), name="a.csv"),
             {"type": "text", "text": '<file name="a.csv">\né;1\n</file>'},
+        ),
+        *(
+            (
+                FilePart(media_type=f"application/{kind}", data=b"<a/>"),
+                {"type": "text", "text": "<file>\n<a/>\n</file>"},
+            )
+            for kind in ("json", "xml", "yaml", "x-yaml", "ld+json", "xhtml+xml; charset=utf-8")
         ),
     ],
 )

@@ -25,6 +25,8 @@ def events(pieces: Sequence[bytes]) -> list[bytes]:
         (b"data: one\ndata: two\n\n", [b"one\ntwo"]),
         (b": a comment\n\ndata: one\n: another\n\n", [b"one"]),
         (b"event: message\nid: 7\nretry: 5\ndata: one\n\n", [b"one"]),
+        (b'event: error\ndata: {"a":1}\n\ndata: one\n\n', [b'{"error":{"a":1}}', b"one"]),
+        (b"event: error\n\ndata: one\n\n", [b"one"]),
         (b"\n\n\ndata: one\n\n\n\n", [b"one"]),
         (b"database: no\n\ndata: one\n\n", [b"one"]),
         (b"data: one", [b"one"]),

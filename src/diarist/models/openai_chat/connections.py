@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from diarist.exceptions import ConfigError
 
@@ -176,7 +176,8 @@ def _trust() -> ssl.SSLContext | bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the environment's proxy for an address (``HTTPS_PROXY``, ``NO_PROXY`` and so on), or None.
+    """Return the environment's proxy for an address (``HTTPS_PROXY``, ``NO_PROXY`` and so on), or None. A proxy without
+    a scheme is an http proxy.
 
     Raises ConfigError for an unsupported kind of proxy.
     """
@@ -187,9 +188,18 @@ def proxy_for(url: str) -> str | None:
         return None
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy and "://" not in proxy:
+        proxy = f"http://{proxy}"
     if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        raise ConfigError(f"the environment sets the proxy {proxy!r}; only http and https proxies are supported")
+        shown = without_secrets(proxy)
+        raise ConfigError(f"the environment sets the proxy {shown!r}; only http and https proxies are supported")
     return proxy
+
+
+def without_secrets(url: str) -> str:
+    """Return an address without user, password and query, which may hold keys."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 _open: weakref.WeakSet[Connections] = weakref.WeakSet()

@@ -22,6 +22,8 @@ class Dialect:
         reasoning_field: A field that the server requires, even empty, in every answer with tool calls that follows
             reasoning.
         file_urls: True if the server accepts URLs of files other than images.
+        joins_users: True if user messages in a row are sent as one. Chat templates of many open models (Gemma, Mistral)
+            refuse them otherwise: roles must alternate.
     """
 
     maker: str
@@ -32,6 +34,7 @@ class Dialect:
     echoes_reasoning: bool = True
     reasoning_field: str | None = None
     file_urls: bool = False
+    joins_users: bool = True
 
     def takes_schema(self, model: str) -> bool:
         """Return True if the model supports a JSON schema for its answer."""
@@ -46,6 +49,7 @@ OPENAI = Dialect(
     max_tokens="max_completion_tokens",
     json_schema=_ALL,
     strict=True,
+    joins_users=False,
 )
 
 COMPATIBLE = Dialect(maker="openai-compatible", json_schema=_ALL)

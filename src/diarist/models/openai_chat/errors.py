@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from diarist.exceptions import ModelAPIError, ModelConnectionError, ModelError, ModelTimeoutError
+from diarist.messages import as_text
 from diarist.models.api_errors import api_error, implied_status, message_of, retry_after
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]:
-    """Raise the HTTP library's errors as diarist's, with the original as the cause; let other errors pass.
+    """Raise the HTTP library's errors as diarist's, with the original as the cause unless it shows a password; let
+    other errors pass.
 
     ``server``: Its name in messages. ``total``: The limit of the whole call, in seconds.
     """
@@ -34,7 +36,10 @@ def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]
         raise ModelTimeoutError(said, provider=provider) from error
     except (ClientError, OSError) as error:
         said = str(error) or type(error).__name__
-        raise ModelConnectionError(f"the connection to {server} failed: {said}", provider=provider) from error
+        shown = re.sub(r"//[^/\s]*@", "//", said)  # without the user and password of a proxy
+        raise ModelConnectionError(f"the connection to {server} failed: {shown}", provider=provider) from (
+            error if shown == said else None
+        )
 
 
 def error_answer(
@@ -74,18 +79,25 @@ def _not_found(url: str, body: object) -> str:
 
 
 def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> ModelError | None:
-    """Return the error that an event in an open stream reports, or None."""
-    if not event.get("error") and event.get("object") != "error":
+    """Return the error that an event in an open stream, or a choice in it, reports; or None."""
+    if not event.get("error") and "error" not in (event.get(name) for name in ("object", "type", "finish_reason")):
         return None
     code, kind = _names(event)
     return api_error(
-        provider, body=event, status=implied_status(code, kind), code=code, type=kind, in_stream=True, server=server
+        provider,
+        body=event,
+        status=implied_status(code, kind),
+        code=code,
+        type=kind,
+        in_stream=True,
+        otherwise=as_text(event)[:500],
+        server=server,
     )
 
 
 def _names(body: object) -> tuple[str, str]:
     """Return the code and the type of the error in a body."""
     fields = cast(dict[str, Any], body) if isinstance(body, dict) else {}
-    inner = fields.get("error")
-    error = cast(dict[str, Any], inner) if isinstance(inner, dict) else fields
-    return str(error.get("code") or ""), str(error.get("type") or "")
+    if isinstance(fields.get("error"), dict):
+        return _names(fields["error"])
+    return str(fields.get("code") or ""), str(fields.get("type") or "")

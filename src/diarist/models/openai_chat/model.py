@@ -7,17 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from diarist.chunks import Chunk
 from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.models.base import TOTAL_TIMEOUT, Model, ModelRequest
-from diarist.models.openai_chat.connections import Connections, proxy_for
+from diarist.models.openai_chat.connections import Connections, proxy_for, without_secrets
 from diarist.models.openai_chat.dialects import Dialect, dialect_for
 from diarist.models.openai_chat.errors import error_answer, typed_errors
 from diarist.models.openai_chat.reader import AnswerReader
 from diarist.models.openai_chat.request import build_body, extra_headers
 from diarist.models.openai_chat.sse import EventParser
+from diarist.models.providers import clean_key
 
 if TYPE_CHECKING:
     import aiohttp
@@ -47,10 +48,11 @@ class OpenAIChatModel(Model):
         dialect: The server's variant of the protocol. Default: by provider, name and address.
 
     Raises:
-        ConfigError: The provider is unknown, or there is no http(s) address.
+        ConfigError: The provider is unknown, there is no http(s) address, or the key has a control character in it.
 
     The request:
-        - Leading system messages are joined into one, with blank lines between them.
+        - Leading system messages are joined into one, with blank lines between them. So are user messages in a row,
+          except for OpenAI: many chat templates demand that roles alternate.
         - Reasoning is sent only to the provider that made it, in its original field.
         - ``request.output`` is sent if the server supports schemas; otherwise the prompt must describe the format.
     """
@@ -68,14 +70,14 @@ class OpenAIChatModel(Model):
         self.name = name
         self._dialect = dialect or dialect_for(provider, name, base_url)
         self._url = _endpoint(base_url or self._dialect.base_url)
-        self._shown_url = _without_secrets(self._url)
+        self._shown_url = without_secrets(self._url)
         self._server = provider  # its name in messages
         if provider == "openai" and urlsplit(self._url).hostname != "api.openai.com":
             self._server = f"the server at {self._shown_url.removesuffix('/chat/completions')}"
         self._connections = Connections()
         self._headers = {"Content-Type": "application/json", "User-Agent": "diarist"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+        if key := clean_key(provider, api_key):
+            self._headers["Authorization"] = f"Bearer {key}"
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         body = build_body(request, model=self.name, provider=self.provider, dialect=self._dialect)
@@ -84,12 +86,14 @@ class OpenAIChatModel(Model):
         with typed_errors(self.provider, server=self._server, total=total):
             async with self._post(request, body, total) as response:
                 await self._check(response)
-                if response.content_type == "application/json":  # the server does not stream
-                    for chunk in reader.read_whole(await response.read()):
+                first = await response.content.readany()
+                if response.content_type == "application/json" or first.startswith(b"{"):  # the server does not stream
+                    for chunk in reader.read_whole(first + await response.content.read()):
                         yield chunk
                     reader.done = True
                 events = EventParser()
-                while not reader.done and (received := await response.content.readany()):
+                while not reader.done and (received := first or await response.content.readany()):
+                    first = b""
                     for chunk in reader.read(events.feed(received)):
                         yield chunk
                 if not reader.done:
@@ -143,12 +147,6 @@ def _endpoint(base_url: str) -> str:
     except ValueError as error:
         raise ConfigError(f"base_url {base_url!r} is not an address: {error}") from error
     return f"{address.rstrip('/')}/chat/completions{mark}{query}"
-
-
-def _without_secrets(url: str) -> str:
-    """Return an address without user, password and query, which may hold keys."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 async def _await_end(response: aiohttp.ClientResponse) -> None:

@@ -13,6 +13,8 @@ import orjson
 
 from diarist.chunks import (
     Chunk,
+    FileChunk,
+    FilePayload,
     FinishReason,
     IdPayload,
     ModelFinish,
@@ -21,6 +23,8 @@ from diarist.chunks import (
     ReasoningEnd,
     ReasoningEndPayload,
     ReasoningStart,
+    SourceChunk,
+    SourcePayload,
     TextDelta,
     TextEnd,
     TextPayload,
@@ -33,6 +37,7 @@ from diarist.chunks import (
     ToolInputStartPayload,
     Usage,
 )
+from diarist.data_urls import read_data_url
 from diarist.encoding import parse_arguments, writable
 from diarist.exceptions import ContentFilterError, ModelConnectionError, ModelResponseError
 from diarist.messages import Json
@@ -51,7 +56,6 @@ _FINISH: dict[str, FinishReason] = {
     "tool_calls": "tool-calls",
     "function_call": "tool-calls",
     "content_filter": "content-filter",
-    "error": "error",
 }
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
@@ -174,13 +178,15 @@ class AnswerReader:
 
     def _read(self, fields: dict[str, Any]) -> list[Chunk]:
         """Return the chunks of one event, given its fields."""
-        if (error := event_error(self._provider, fields, server=self._server)) is not None:
-            raise error
         choices = cast(list[dict[str, Any]], _typed(fields, "choices", list, []))
         self._response_id = self._response_id or _typed(fields, "id", str, "")
         self._model = self._model or _typed(fields, "model", str, "")
         choice = next((each for each in choices if not each.get("index")), dict[str, Any]())
-        for holder in (fields, _typed(fields, "x_groq", dict, {}), choice):  # Groq and Moonshot send usage elsewhere
+        holders = (fields, _typed(fields, "x_groq", dict, {}), choice)
+        for holder in holders:  # Groq and OpenRouter report failures of a begun answer in the last two
+            if (error := event_error(self._provider, holder, server=self._server)) is not None:
+                raise error
+        for holder in holders:  # Groq and Moonshot send usage in the last two
             if usage := _typed(holder, "usage", dict, {}):
                 self._usage = _usage(usage)
                 break
@@ -199,6 +205,12 @@ class AnswerReader:
         if text := _plain(delta, "content"):
             out += self._open("text")
             out.append(TextDelta(payload=TextPayload(text=self._whole(text), id=self._id)))
+        for image in _typed(delta, "images", list, []):
+            out += [*self._close(), _image(image["image_url"]["url"])]
+        for note in _typed(delta, "annotations", list, []):
+            if cited := note.get("url_citation"):
+                payload = SourcePayload(url=_typed(cited, "url", str, ""), title=_typed(cited, "title", str, ""))
+                out += [*self._close(), SourceChunk(payload=payload)]
         self._refusal += _typed(delta, "refusal", str, "")
         if calls := _typed(delta, "tool_calls", list, []):
             out += self._close()
@@ -257,12 +269,12 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 def _only_text(event: dict[str, Any]) -> str:
     """Return the text of an event that contains nothing else, as most events do; otherwise an empty text."""
-    if not (choices := event.get("choices")) or "error" in event or choices[0].get("index"):
+    if not (choices := event.get("choices")) or "error" in event or "x_groq" in event or choices[0].get("index"):
         return ""
     choice: dict[str, Any] = choices[0]
     delta: dict[str, Any] = choice.get("delta") or {}
     text: object = delta.get("content")
-    if not isinstance(text, str) or choice.get("finish_reason") not in ("", None):
+    if not isinstance(text, str) or choice.get("finish_reason") not in ("", None) or "error" in choice:
         return ""
     others = len(delta) > 1 and any(value for name, value in delta.items() if name not in ("content", "role"))
     return "" if others else text
@@ -273,6 +285,14 @@ def _plain(delta: dict[str, Any], name: str) -> str:
     if not isinstance(delta.get(name), list):
         return _typed(delta, name, str, "")
     return "".join(_typed(part, "text", str, "") for part in cast(list[dict[str, Any]], delta[name]))
+
+
+def _image(url: str) -> FileChunk:
+    """Return a generated image, of OpenRouter."""
+    media_type, data = read_data_url(url) or ("", None)
+    return FileChunk(
+        payload=FilePayload(media_type=media_type or "image/png", data=data, url=url if data is None else None)
+    )
 
 
 def _merge_details(known: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:

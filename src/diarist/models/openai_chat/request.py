@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, cast
 
 from diarist.data_urls import url_of
@@ -26,6 +26,8 @@ from diarist.models.openai_chat.dialects import Dialect, takes_sampling
 from diarist.tools import ToolDefinition
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_TEXT = re.compile(r"text/|application/(.+\+)?(json|xml|(x-)?yaml)\b")
+"""Media types of files that are sent as text. OpenAI accepts only PDF as a file."""
 _NOT_BODY = ("extra_headers", "extra_body")
 
 
@@ -79,6 +81,7 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
     out: list[bytes] = []
     if text := "\n\n".join(text for message in leading if (text := message.text)):
         out.append(dumps({"role": "system", "content": text}))
+    turns: list[tuple[PromptMessage, bytes]] = []
     thinks, thought = dialect.reasoning_field is not None, False
     key = (dialect, provider, thought)
     for message in prompt.messages[len(leading) :]:
@@ -87,13 +90,29 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
             key = (dialect, provider, thought)
         derived = message.derived
         if derived is not None and derived.encoded is not None and derived.encoded[0] == key:
-            out.append(derived.encoded[1])
+            turns.append((message, derived.encoded[1]))
             continue
         encoded = b",".join(map(dumps, chat_messages(message, dialect, provider, thought=thought)))
         if derived is not None:
             derived.encoded = (key, encoded)
-        out.append(encoded)
-    return [encoded for encoded in out if encoded]
+        turns.append((message, encoded))
+    for role, run in groupby((turn for turn in turns if turn[1]), key=lambda turn: turn[0].role):
+        same = list(run)
+        if role == "user" and len(same) > 1 and dialect.joins_users:
+            joined = _joined([message for message, _ in same])
+            out.extend(map(dumps, _user(joined, dialect, provider)))
+        else:
+            out.extend(encoded for _, encoded in same)
+    return out
+
+
+def _joined(messages: list[PromptMessage]) -> PromptMessage:
+    """Return user messages as one: with one text if they have only texts, else with their parts in order."""
+    parts: list[PromptPart] = [part for message in messages for part in message.parts]
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if len(texts) == len(parts):
+        return PromptMessage(role="user", parts=[TextPart(text="\n\n".join(filter(None, texts)))])
+    return PromptMessage(role="user", parts=parts)
 
 
 def chat_messages(
@@ -177,7 +196,7 @@ def _file(part: FilePart, dialect: Dialect, provider: str) -> dict[str, Any]:
     if part.media_type in _AUDIO and url.startswith("data:"):
         data = url.partition(";base64,")[2]
         return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[part.media_type]}}
-    if kind == "text" and part.data is not None:
+    if _TEXT.match(part.media_type) and part.data is not None:
         name = f' name="{part.name}"' if part.name else ""
         text = part.data.decode("utf-8", "replace")
         return {"type": "text", "text": f"<file{name}>\n{text}\n</file>"}
@@ -206,8 +225,7 @@ def _tool(tool: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
 
 
 def _response_format(output: OutputSchema, dialect: Dialect) -> dict[str, Any]:
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:64]
-    wanted: dict[str, Any] = {"name": name, "schema": output.schema}
+    wanted: dict[str, Any] = {"name": output.sent_name, "schema": output.schema}
     if dialect.strict and is_strict(output.schema):
         wanted["strict"] = True
     return {"type": "json_schema", "json_schema": wanted}

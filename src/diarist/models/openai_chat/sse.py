@@ -6,7 +6,8 @@ from codecs import BOM_UTF8
 
 
 class EventParser:
-    """Reads the data of events and skips names, ids, comments and a byte order mark.
+    """Reads the data of events and skips names, ids, comments and a byte order mark. Data of an event with the name
+    ``error`` becomes ``{"error": data}``.
 
     Lines end in LF or CRLF; the space after ``data:`` may be missing; an event's data may span lines.
     """
@@ -16,6 +17,7 @@ class EventParser:
         """The unfinished line."""
         self._data: list[bytes] = []
         """Data lines of the unfinished event."""
+        self._is_error = False
 
     def feed(self, received: bytes) -> list[bytes]:
         """Return the data of every event that ``received`` completes."""
@@ -33,10 +35,14 @@ class EventParser:
             line = ended.removesuffix(b"\r").removeprefix(BOM_UTF8)
             if not line:
                 if data:
-                    events.append(data[0] if len(data) == 1 else b"\n".join(data))
+                    event = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(b'{"error":%b}' % event if self._is_error else event)
                     data.clear()
+                self._is_error = False
             elif line.startswith(b"data:"):
                 data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif line.startswith(b"event:"):
+                self._is_error = line[6:].strip() == b"error"
         return events
 
     def end(self) -> list[bytes]:

@@ -51,7 +51,7 @@ def parameters_for(request: ModelRequest, model: LibModel) -> ModelRequestParame
         supports = "google_supports_tool_combination"
     if request.output is None or not cast(dict[str, Any], model.profile).get(supports):
         return ModelRequestParameters(function_tools=tools, native_tools=native)
-    wanted = OutputObjectDefinition(json_schema=deepcopy(request.output.schema), name=request.output.name)
+    wanted = OutputObjectDefinition(json_schema=deepcopy(request.output.schema), name=request.output.sent_name)
     return ModelRequestParameters(
         function_tools=tools,
         native_tools=native,

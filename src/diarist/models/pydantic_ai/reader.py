@@ -40,6 +40,7 @@ from diarist.chunks import (
 from diarist.encoding import parse_arguments
 from diarist.exceptions import ContentFilterError, ModelConnectionError
 from diarist.messages import Json
+from diarist.models.api_errors import api_error
 from diarist.models.provider_data import from_part, of_call, of_result
 
 _FINISH: dict[str, FinishReason] = {
@@ -47,7 +48,6 @@ _FINISH: dict[str, FinishReason] = {
     "length": "length",
     "content_filter": "content-filter",
     "tool_call": "tool-calls",
-    "error": "error",
 }
 
 
@@ -92,13 +92,17 @@ class ChunkReader:
 
         Raises:
             ModelConnectionError: The answer was cut off without an error.
+            ModelAPIError: The provider failed in the middle of the answer.
             ContentFilterError: The provider withheld the whole answer.
         """
         provider, response = self._provider, self._response
         details = response.provider_details or {}
         # A proxy that loses its upstream often closes the stream cleanly. A complete answer has the provider's finish
         # reason or, from some chat completion servers, at least the final usage. Test models report neither.
-        told = details.get("finish_reason") is not None  # perhaps one that the library does not know
+        raw = details.get("finish_reason")
+        if "error" in (response.finish_reason, raw):
+            raise api_error(provider, body=None, in_stream=True, otherwise=f"it ended with {raw or 'error'!r}")
+        told = raw is not None  # perhaps one that the library does not know
         complete = told or (response.finish_reason is not None and response.usage.output_tokens > 0)
         if not complete and model.provider is not None and response.state != "suspended":
             raise ModelConnectionError(f"the answer of {provider} broke off before its end", provider=provider)
