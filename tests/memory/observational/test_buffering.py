@@ -257,7 +257,6 @@ async def test_a_full_window_without_chunks_is_observed_while_the_run_waits(chat
     memory = await chat.turn(user("q", 40))
     assert ids(memory.window.messages()) == [*SECOND, "q"]  # only until the window is no more full
     assert chat.types()[:3] == ["observation-start", "observation-end", "status"]
-    assert chat.background.waits == []
     await chat.settled()  # the rest is done beside it
     assert chat.observer.calls == [FIRST, SECOND]
     assert [entry.state for entry in (await chat.stored()).entries] == ["active", "buffered"]
@@ -310,21 +309,34 @@ async def test_the_time_to_wait_is_that_of_the_run(storage: Storage) -> None:
     assert ids(memory.window.messages()) == ["q1", "q2"]  # what is there costs no time
 
 
-async def test_a_run_that_may_not_wait_starts_a_job_instead(storage: Storage) -> None:
+async def test_a_call_goes_on_when_its_run_waits_no_longer(storage: Storage) -> None:
     # Long enough to come to the Observer, also where this machine has much else to do.
     chat = await grown(Conversation(storage, config=buffering(observe_timeout=0.5)))
-    chat.observer.gate = asyncio.Event()
+    gate = chat.observer.gate = asyncio.Event()
     run = await chat.begin(user("q", 40))
     memory = await chat.open(run)
     await prepare_step(memory, 0, pinned={"q"})
     assert chat.types() == ["observation-start", "observation-failed", "status"]
-    chat.observer.gate = None
-    chat.clock.advance(30)
-    await prepare_step(memory, 1, pinned={"q"})
+    assert (await chat.stored()).observer_failures.count == 0
+    gate.set()
     await chat.settled()
-    await prepare_step(memory, 2, pinned={"q"})
+    assert chat.observer.calls == [FIRST]
+    await prepare_step(memory, 1, pinned={"q"})
     assert ids(memory.window.messages()) == [*SECOND, "q"]
-    assert "observation-start" not in chat.types()[3:]
+    assert chat.types()[3:] == ["observation-end", "activation", "status"]
+
+
+async def test_notes_that_come_after_the_end_of_their_run_are_kept(storage: Storage) -> None:
+    chat = await grown(Conversation(storage, config=buffering(observe_timeout=0.5)))
+    gate = chat.observer.gate = asyncio.Event()
+    await chat.turn(user("q", 40))
+    gate.set()
+    await chat.settled()
+    (entry,) = (await chat.stored()).entries
+    assert (entry.state, entry.run_id) == ("buffered", None)
+    memory = await chat.turn(user("q2", 1))
+    assert ids(memory.window.messages()) == [*SECOND, "q", "q2"]
+    await assert_exactly_once(chat, memory)
 
 
 # -- failure
@@ -735,6 +747,26 @@ async def test_a_full_log_waits_for_the_reflection_that_is_on_its_way(storage: S
     assert memory.log.generation == 1
     assert len(chat.reflector.calls) == 1
     assert [entry.kind for entry in memory.log.active] == ["reflection", "observation"]
+
+
+async def test_a_reflection_goes_on_when_its_run_waits_no_longer(storage: Storage) -> None:
+    config = buffering(100, 100, observe_timeout=0.5)
+    chat = Conversation(storage, config=config, observer=FakeObserver(words=10))
+    chat.reflector.fail = ModelConnectionError("down")
+    await noted(chat)
+    await one_more_chunk(chat, "v", 8)
+    await chat.turn(user("w", 60))
+    assert (await chat.stored()).tokens >= 120
+    chat.clock.advance(3600)
+    chat.reflector.fail, chat.reflector.gate = None, asyncio.Event()
+    await chat.turn(user("x", 1))
+    assert (await chat.stored()).reflection is None
+    chat.reflector.gate.set()
+    await chat.settled()
+    log = await chat.stored()
+    assert (log.generation, log.reflection is None) == (0, False)
+    memory = await chat.turn(user("y", 1))
+    assert memory.log.generation == 1
 
 
 async def test_a_waiting_reflection_falls_with_what_it_replaces(storage: Storage) -> None:

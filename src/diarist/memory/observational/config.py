@@ -212,9 +212,9 @@ class ObservationalMemoryConfig:
         language: Language of the notes, such as ``"German"``; the user's own by default.
         timezone: IANA name; all dates and times of the notes are in it.
         observe_timeout: Seconds that one run waits for the Observer and the Reflector, all calls together. After
-            that the call is cancelled, or continues if it was started in the background. An event reports this, and
-            the turn continues.
-        background_timeout: Time limit of one background observation or reflection, in seconds.
+            that an event reports this, the turn continues, and so does the call, in the background. Without buffering
+            the call is cancelled.
+        background_timeout: Time limit of one call of the Observer or the Reflector, in seconds.
         on_debug_event: Function that receives, as a flat mapping, each ``data-om-*`` event, also of background work and
             manual calls, and each decision with its inputs (type ``decision``). It must not be async; its errors are
             logged.

@@ -39,7 +39,7 @@ async def observe(
     Args:
         log: The diary with the earlier notes for the Observer's prompt.
         timeout: Time limit of the Observer in seconds; None for no limit.
-        buffered: Store the entry to be activated later.
+        buffered: Store the entry to be activated later. So is an entry whose run has stopped waiting for it.
         before_save: Awaited before the entry is saved, so that parallel calls are saved in order.
     """
     cycle_id = transitions.cycle_id(log.key, "observation", batch.sources)
@@ -75,7 +75,7 @@ def _observation(diary: ThreadDiary, cycle: Cycle, batch: Batch, observed: Obser
         message_tokens=tokens_of(batch.rows),
         message_count=len(batch.rows),
         observed_at=diary.clock(),
-        state="buffered" if cycle.buffered else "active",
+        state="buffered" if cycle.buffered or diary.was_left else "active",
         cycle_id=cycle.id,
         run_id=batch.run_id,
         current_task=observed.current_task,
@@ -124,7 +124,7 @@ async def _save_observation(
             run = await diary.storage.get_run(entry.run_id)
             if run is None or run.state == "discarded":
                 raise ConflictError(f"run {entry.run_id!r} was discarded; the notes are dropped")
-            entry = replace(entry, run_id=entry.run_id if run.state in ("live", "suspended") else None)
+            entry = replace(entry, run_id=entry.run_id if run.state == "live" else None)
         log, changed = await diary.logs.read_with_changes(
             diary.thread_id, diary.resource_id, entry.sources, entry.run_id
         )
@@ -208,7 +208,8 @@ async def reflect(
             raise NotSmallerError(
                 f"the Reflector {entry.model} hardly shortened the notes: {entry.tokens:,} of {plan.tokens:,} tokens"
             )
-        return CycleResult(await _save_reflection(diary, entry, plan, buffered=buffered), entry, reflected.shortfall)
+        saved = await _save_reflection(diary, entry, plan, buffered=buffered or diary.was_left)
+        return CycleResult(saved, entry, reflected.shortfall)
 
     return await diary.run_cycle(cycle, work)
 

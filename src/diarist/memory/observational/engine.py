@@ -550,14 +550,34 @@ class RunMemory:
     async def _work_now(self, operation: Operation, pinned: Collection[str] = (), before: int | None = None) -> bool:
         """Observe or reflect while the run waits, and show the result. ``before``: as for ``Job``.
 
+        With buffering, a call that takes longer than the run may wait goes on in the background.
+
         Returns True if the stored diary has changed, so that the caller must decide again.
         """
         if not self.patience.left:
             return False
-        since = self.diary.clock()
+        since, job, background = self.diary.clock(), self._job(operation, pinned, before), self._engine.background
+        outcome: list[bool | StorageError] = []
+
+        async def work() -> None:
+            try:
+                outcome.append(await self._engine.work(job, emit=self.diary.emit, run=self))
+            except StorageError as error:
+                outcome.append(error)
+                raise
+
         with self.patience.spend():
-            job = self._job(operation, pinned, before)
-            is_mine = await self._engine.work(job, emit=self.diary.emit, run=self)
+            if self.config.buffers:
+                self._started_a_job |= background.start(job.name, work)
+                await background.wait(job.name, self.patience.left)
+            else:
+                await work()
+        for error in outcome:
+            if isinstance(error, StorageError):
+                raise error
+        is_mine = outcome != [False]
+        if self._running(operation):
+            await self._stop_waiting(operation, since)
         changed = await self.refresh()
         if is_mine and changed and not self.patience.lost:
             await self.adopt(self.window.stored)

@@ -115,7 +115,7 @@ async def observe_due(job: Job, window: Window) -> None:
             diary,
             visible_log(window.stored, run_id),
             window.batch(batches[0]),  # only one, since the others depend on what its notes cover
-            timeout=diary.config.background_timeout if patience is None else patience.left,
+            timeout=_time_limit(diary),
             buffered=patience is None,
         )
         if isinstance(result, Exception):
@@ -128,7 +128,8 @@ async def observe_due(job: Job, window: Window) -> None:
             can_go_on = diary.config.buffers and window.facts.unnoted_tokens < diary.limits.message_tokens
             if not patience.left or (can_go_on and job.before is not None):
                 break
-    if patience is None and run_id is not None and any(entry.run_id == run_id for entry in window.stored.entries):
+    in_background = patience is None or diary.was_left
+    if in_background and run_id is not None and any(entry.run_id == run_id for entry in window.stored.entries):
         await diary.end_run(run_id)  # the run may have ended before its notes were saved
 
 
@@ -144,10 +145,16 @@ async def reflect_due(job: Job, diary: ThreadDiary, log: ObservationLog, observa
     if plan is None or log.reflection is not None or log.tokens < diary.limits.reflection_start_tokens:
         return
     patience = diary.patience
-    timeout = diary.config.background_timeout if patience is None else patience.left
-    result = await reflect(diary, log, plan, timeout=timeout, buffered=patience is None)
+    result = await reflect(diary, log, plan, timeout=_time_limit(diary), buffered=patience is None)
     if isinstance(result, Exception):
         _stop_after(result, patience)
+
+
+def _time_limit(diary: ThreadDiary) -> float:
+    """Return the time limit of a call in seconds: the time that a run waits for it, if it must not outlast the wait."""
+    if diary.patience is None or diary.config.buffers:
+        return diary.config.background_timeout
+    return diary.patience.left
 
 
 def _stop_after(error: Exception, patience: Patience | None) -> None:

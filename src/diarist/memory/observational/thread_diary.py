@@ -86,12 +86,14 @@ class Patience:
         try:
             yield
         finally:
-            self._seconds, self._since = self.left, None
             self.pause(0)
+            self._seconds, self._since = self.left, None
 
     def pause(self, seconds: float) -> None:
-        """Tell ``on_wait`` that the run waits this long at most from now; 0: that it waits for the storage only."""
-        self._on_wait(asyncio.get_running_loop().time() + seconds)
+        """Tell ``on_wait`` that the run waits this long at most from now; 0: that it waits for the storage only. Does
+        nothing if the run does not wait, but the work goes on."""
+        if self._since is not None:
+            self._on_wait(asyncio.get_running_loop().time() + seconds)
 
     def lose(self) -> None:
         """Allow no further waits."""
@@ -165,6 +167,11 @@ class ThreadDiary:
     emit: Emit | None
     manual: bool
     patience: Patience | None
+
+    @property
+    def was_left(self) -> bool:
+        """Return True if a run waited for the work and waits no longer: the work goes on in the background."""
+        return self.config.buffers and self.patience is not None and not self.patience.left
 
     async def read(self) -> ObservationLog:
         """Return the diary as it is stored."""
@@ -316,7 +323,7 @@ class ThreadDiary:
         """
         limit = (
             f"within the {self.config.background_timeout:g} s of background_timeout"
-            if cycle.buffered
+            if cycle.buffered or self.config.buffers
             else f"within the {self.config.observe_timeout:g} s that a run waits"
         )
         try:
