@@ -644,6 +644,102 @@ def test_no_day_is_invented(sentence: str) -> None:
     assert annotate_dates(sentence, date(2026, 3, 2)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("sentence", "meaning"),
+    [
+        # plans, also those that were made in the past
+        ("I booked a table for Friday", "3 April 2026"),
+        ("I booked a table at Nobu for this Friday", "3 April 2026"),
+        ("The launch is scheduled for this Friday", "3 April 2026"),
+        ("The launch is scheduled for Friday", "3 April 2026"),
+        ("The demo is planned for Thursday", "2 April 2026"),
+        ("The demo was planned for Thursday", "2 April 2026"),
+        ("I was invited for Sunday", "5 April 2026"),
+        ("I got an appointment for Thursday", "2 April 2026"),
+        ("She bought tickets for Saturday", "4 April 2026"),
+        ("Tickets are reserved for Sunday", "5 April 2026"),
+        ("My hotel is booked for this weekend", "the weekend of 4 April 2026"),
+        ("I'm so excited for Friday", "3 April 2026"),
+        ("I need it finished by Friday", "3 April 2026"),
+        ("She wants it delivered by Friday", "3 April 2026"),
+        ("I promised to send the report by Friday", "3 April 2026"),
+        ("They agreed to pay by this Friday", "3 April 2026"),
+        ("The invoice must be paid by Friday", "3 April 2026"),
+        ("The car isn't fixed by Friday", "3 April 2026"),
+        ("The meeting was postponed until Monday", "6 April 2026"),
+        ("They extended the sale until this Sunday", "5 April 2026"),
+        ("The shop is closed until Monday", "6 April 2026"),
+        ("The office is already closed this Friday", "3 April 2026"),
+        ("I get paid this Friday", "3 April 2026"),
+        ("The party is held this Saturday", "4 April 2026"),
+        # the past
+        ("I visited the museum on Friday", "27 March 2026"),
+        ("We watched it this weekend", "the weekend of 28 March 2026"),
+        ("I walked ten miles this Friday", "27 March 2026"),
+        ("The package arrived on Monday", "30 March 2026"),
+        ("I was promoted on Friday", "27 March 2026"),
+        ("It was cancelled on Monday", "30 March 2026"),
+        ("The match has been cancelled on Monday", "30 March 2026"),
+        ("I got married on Saturday", "28 March 2026"),
+        ("She called me on Sunday", "29 March 2026"),
+        ("I signed the contract on Friday", "27 March 2026"),
+        ("I had an appointment on Friday", "27 March 2026"),
+        ("I thought of you this weekend", "the weekend of 28 March 2026"),
+        ("The exam on Friday was hard", "27 March 2026"),
+        ("They accepted the claim for Ann's ticket on Friday", "27 March 2026"),
+        ("I hosted a class for them on Friday", "27 March 2026"),
+        ("On Friday I decided to quit", "27 March 2026"),
+        ("On Saturday they invited us to dinner", "28 March 2026"),
+        ("I worked there since Friday", "27 March 2026"),
+        ("I decided this year that I want a dog", "2026"),
+        ("They told me last Friday", "27 March 2026"),
+        # either
+        ("They invited us to dinner on Saturday", None),
+        ("I promised Ann to call on Friday", None),
+        ("I was told the parcel arrives on Thursday", None),
+        ("She said she was free on Friday", None),
+        ("I said I'd call Ann on Friday", None),
+        ("I signed up for the race on Sunday", None),
+        ("I registered for the marathon this Sunday", None),
+        ("We agreed to meet on Saturday", None),
+        ("I decided to leave on Friday", None),
+        ("I booked the flight on Friday", None),
+        ("I booked the flight this weekend", None),
+        ("We planned a hike on Saturday", None),
+        ("I got tickets to the match on Saturday", None),
+        ("I found out the exam is on Thursday", None),
+        ("It was postponed on Friday", None),
+        ("The concert is sold out on Friday", None),
+        ("The deadline was extended to Friday", None),
+        ("The party was moved to this Saturday", None),
+        ("I was supposed to work on Sunday", None),
+        ("I worked at Nobu until Monday", None),
+        ("Until Monday I worked at Nobu", None),
+        ("We stayed there till Sunday", None),
+        ("By Friday I was exhausted", None),
+        ("We went to my mother for Sunday dinner", None),
+        ("Thanks for Friday", None),
+        ("Thank you for Friday", None),
+    ],
+)
+def test_plans_are_ahead_and_the_past_is_behind(sentence: str, meaning: str | None) -> None:
+    dates = re.findall(r" \(meaning ([^)]+)\)", annotate_dates(sentence, date(2026, 3, 31)))
+    assert dates == ([meaning] if meaning else [])
+
+
+@given(
+    st.sampled_from(
+        ["I booked it", "It was moved", "We worked", "They said it stays", "It is planned", "I'll be there"]
+    ),
+    st.sampled_from(["for", "by", "until", "till"]),
+    st.sampled_from(["Monday", "Friday", "this Wednesday", "this Sunday"]),
+    st.dates(date(1900, 1, 1), date(2100, 1, 1)),
+)
+def test_plans_for_a_weekday_are_never_in_the_past(talk: str, word: str, day: str, said: date) -> None:
+    for written in re.findall(r"meaning (\d+ \w+ \d+)", annotate_dates(f"{talk} {word} {day}", said)):
+        assert timedelta(0) <= datetime.strptime(written, "%d %B %Y").date() - said < timedelta(7)
+
+
 @pytest.mark.parametrize("text", ["What a day!", "One day at a time.", "It was one year.", "Not even once a week!"])
 async def test_a_day_that_is_not_named_is_no_date(text: str) -> None:
     assert await notes(user(text)) == f"Date: 2026-03-02\n- 🟢 09:12 User said: {text}"

@@ -30,30 +30,32 @@ _PHRASE = re.compile(
     | (?:(?P<lead>in|for)\s(?:about\s|(?<=for\s)(?:over|almost|nearly|the\s(?:last|past))\s)?)?
       (?P<count>{_COUNT})\s(?P<unit>{_UNIT})s?
       (?:(?P<way>\sago|\sfrom\snow)|(?!\s(?:of|or|to)\b|\sand\s(?:{_COUNT})\s(?:{_UNIT})))
-    | (?P<which>next|last|this\spast|this\scoming|this|coming)\s
+    | (?:(?P<on>(?<!thanks\s)(?<!thank\syou\s)(?<!sorry\s)for|by|until|till|since)\s)?(?:
+      (?P<which>next|last|this\spast|this\scoming|this|coming)\s
       (?P<period>{_WEEKDAY}|weekend|week|month|year|{"|".join(_SEASONS)}|Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)
-    | (?:(?P<on>by|until|till|since)\s)?(?P<weekday>{_WEEKDAY})
-      (?!s\b|,?\s(?:the\s)?(?:\d|{_MONTH})|\s?(?:to|through|and|or|–|-)\s?(?:{_WEEKDAY}))
+    | (?P<weekday>{_WEEKDAY})(?!s\b|,?\s(?:the\s)?(?:\d|{_MONTH})|\s?(?:to|through|and|or|–|-)\s?(?:{_WEEKDAY})))
     )\b(?!\s?\(meaning)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _YEARLY = re.compile(r"\b(?:birthday|anniversary|born|every|each|annual|yearly)\b", re.IGNORECASE)
 _RECURRING = re.compile(
-    r"(?:\b(?:every|each|most|some|any|a|per|the|of|good|black|cyber|to|through|and|or)|[-–&/])\s?(?:on\s)?$",
-    re.IGNORECASE,
+    r"(?i)(?:\b(?:every|each|most|some|any|a|per|the|of|good|black|cyber|to|through|and|or)|[-–&/])\s?(?:on\s)?$"
 )
 _CLAUSE_END = re.compile(r"[,;:()–—]")
 _PERFECT = re.compile(r"\b(?:have|has|been)\b|['’]ve\b", re.IGNORECASE)
 _FUTURE = re.compile(
-    r"\b(?:will|going to|gonna|planning to|plans? to|due|deadline|must|needs? to|have to|has to|want to|let['’]s|"
-    r"remind|next|upcoming|(?:i|we) (?:fly|leave|meet|travel|arrive|start|move|go|have|see|present))\b"
-    r"|['’](?:ll|d like|m \w+ing|re \w+ing)\b|\b(?:am|are) \w+ing\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:will|going to|gonna|planning to|plans? to|due|deadline|must|needs?|wants?|have to|has to|let['’]s|"
+    r"remind|next|upcoming|postponed|rescheduled|extended|(?:i|we) (?:fly|leave|meet|travel|arrive|start|move|go|have|"
+    r"see|present))\b|['’](?:ll|d like|m \w+ing|re \w+ing)\b|\b(?:am|are) \w+ing\b"
 )
 _PAST = re.compile(
-    r"\b(?:was|were|did|didn['’]t|had|went|got|saw|met|came|took|made|said|told|bought|found|left|"
-    r"gave|ran|began|felt|held|wrote|read|rang|sent|spent|thought|won|lost|(?!(?:need|feed|speed|seed|indeed|hundred)\b)\w{2,}ed)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:was|were|did|didn['’]t|had|went|got|saw|met|came|took|made|said|told|bought|found|left|gave|ran|began|felt|"
+    r"held|wrote|read|rang|sent|spent|thought|won|lost|(?!(?:need|feed|speed|seed|indeed|hundred)\b)\w{2,}ed)\b"
+)
+_PRESENT = re.compile(r"(?i)(?:\b(?:is|are|am|be|gets?)(?:n['’]t)?|['’](?:s|m|re))\s(?:(?:\w+ly|already|not|so)\s)?\w+")
+_PLAN = re.compile(  # after these words, what is told in the past may be ahead
+    r"(?i)\b(?:said|told|asked|supposed|hoped|wanted|invit\w+|promised|agreed|decided|arranged|offered|booked|planned|"
+    r"scheduled|reserv\w+|registered|enrolled|signed up|tickets|is|are|would)\b|['’]d\b|\b(?:appointment|to)\s$"
 )
 
 
@@ -87,10 +89,9 @@ def has_date(sentence: str) -> bool:
 
 def _meaning(phrase: re.Match[str], said: date) -> str | None:
     before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
-    after = _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
-    clause = f"{before}{phrase[0]}{after}"
-    # 1 if the clause looks ahead, -1 if it looks back, 0 if neither or both
-    tense = bool(_FUTURE.search(clause)) - bool(_PAST.search(clause))
+    clause = before + phrase[0] + _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
+    # 1 if the clause looks ahead, -1 if it looks back ("is booked" does not), 0 if neither or both
+    tense = bool(_FUTURE.search(clause)) - bool(_PAST.search(_PRESENT.sub("", clause)))
     if near := phrase["near"]:
         return long_date(said + timedelta(days=_NEAR[near.lower()]))
     if phrase["day"]:
@@ -104,14 +105,14 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
         if not how or (how == "in" and tense < 0):  # "in three days" tells how long something took
             return None
         return _later(said, -count if how == "ago" else count, unit)
-    if phrase["which"]:
-        return _period(phrase["which"].lower(), phrase["period"].lower(), said, tense)
-    day, on = phrase["weekday"], (phrase["on"] or "").lower()
-    if not day[0].isupper() or day.title() == WEEKDAYS[said.weekday()] or _RECURRING.search(before):
+    on, day, plan = (phrase["on"] or "").lower(), phrase["weekday"], bool(_PLAN.search(before))
+    if day and (not day[0].isupper() or day.title() == WEEKDAYS[said.weekday()] or _RECURRING.search(before)):
         return None
-    if tense < 0 or on == "since":
-        return _period("last", day.lower(), said, tense)
-    return _period("coming", day.lower(), said, tense) if tense > 0 or on else None
+    back = on == "since" or (tense < 0 and not on and not plan)
+    unsure = not (on and plan) if tense < 0 else day and not tense and not on  # the day may be ahead or behind
+    which, period = (phrase["which"] or "this").lower(), (phrase["period"] or day).lower()
+    meaning = _period(which, period, said, -1 if back else 1)
+    return meaning if back or not unsure or meaning == _period(which, period, said, -1) else None
 
 
 def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
