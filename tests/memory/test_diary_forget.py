@@ -259,6 +259,16 @@ async def test_a_resource_goes_as_a_whole(storage: Storage, memory: Memory) -> N
     assert await memory.forget(resource="ada") == Receipt()
 
 
+async def test_forgetting_stores_nothing_for_a_resource(storage: Storage, memory: Memory) -> None:
+    await memory.messages.save([message(1)], thread="t", resource="ada")
+    await storage.save_working_memory(WorkingMemory(key="resource:ada", text="likes tea"))
+    await storage.save_resource(Resource(id="grace", metadata={"seat": "12A"}))
+    for owner in ("ada", "grace"):
+        assert (await memory.forget(resource=owner)).resource_ids == (owner,)
+    assert (await storage.get_resource("ada")).version == 0
+    assert (await storage.get_working_memory("resource:grace")).version == 0
+
+
 async def test_a_log_of_the_resource_loses_what_came_from_a_deleted_thread(storage: Storage, memory: Memory) -> None:
     """Also where the logs are kept by thread now: a memory may have had another scope before."""
     for thread, numbers in (("t", [1, 2]), ("other", [3, 4])):

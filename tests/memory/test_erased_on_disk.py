@@ -17,10 +17,13 @@ import pytest
 
 from diarist import Agent, Memory, Message, Processor, tool
 from diarist.databases import sqlite as sqlite_database
+from diarist.exceptions import NotFoundError
+from diarist.processors import CostGuard, StorageLedger
 from diarist.storage import SQLiteStorage, Storage
 from diarist.storage.libsql import LibSQLStorage
 from diarist.storage.mongodb import MongoDBStorage
 from diarist.storage.postgres import PostgresStorage
+from diarist.storage.records import Resource, WorkingMemory
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.vectors import SQLiteVectorStore
 from tests.loopback.libsql_server import LibSQLServer
@@ -94,6 +97,30 @@ def test_nothing_is_left_when_the_process_is_killed_right_after(tmp_path: Path, 
     words = SECRETS if "resource" in erase else SECRETS[1:]  # the thread's resource keeps its working memory
     assert files_with(words, tmp_path) == {}
     assert files_with(("Rome",), tmp_path)  # it looks into the right files
+
+
+async def test_the_statements_of_the_docs_remove_the_id_of_a_resource(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs/howto/forget-messages.md"
+    statements = page.read_text().split("```sql\n")[1].split("```")[0].replace("ada", "zanzibar")
+    storage = SQLiteStorage(tmp_path / "memory.db")
+    async with keeping_diary(storage, scope="resource") as memory:
+        for owner in ("zanzibar", "bob"):
+            guard = CostGuard(1, scope="resource", ledger=StorageLedger(storage), price=lambda model, usage: 0.1)
+            agent = Agent(model=ScriptedModel("Yes."), memory=memory, input_processors=[guard])
+            await agent.generate("Hello.", thread=f"of-{owner}", resource=owner)
+            await memory.diary.observe(thread=f"of-{owner}")
+            await storage.save_working_memory(WorkingMemory(key=f"resource:{owner}", text="Likes tea."))
+            await storage.save_resource(Resource(id=owner, metadata={"seat": "12A"}))
+        await memory.forget(resource="zanzibar")
+        assert files_with(("zanzibar",), tmp_path)
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as connection:
+            connection.executescript(statements)
+        assert await storage.purge() == ()
+        assert files_with(("zanzibar",), tmp_path) == {}
+        assert (await storage.get_working_memory("resource:bob")).text == "Likes tea."
+        assert await memory.diary.events(resource="bob")
+        with pytest.raises(NotFoundError, match="there is no resource 'zanzibar'"):
+            await memory.diary.get(resource="zanzibar")
 
 
 def open_files_with(word: str, folder: Path) -> list[str]:

@@ -57,6 +57,28 @@ async def test_events_are_watched_as_they_come(storage: Storage) -> None:
     await watched.aclose()
 
 
+async def test_watching_ends_with_the_thread(storage: Storage) -> None:
+    memory = await told(storage, "one")
+    before = await memory.diary.events(thread="t")
+    watched = memory.diary.watch(thread="t", after=len(before), every=0.001)
+    waiting = asyncio.ensure_future(anext(watched))
+    await asyncio.sleep(0.01)
+    await memory.threads.delete("t")
+    with pytest.raises(NotFoundError, match="there is no thread 't'"):
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_new_thread_with_the_id_is_not_taken_for_the_watched_one(storage: Storage) -> None:
+    memory = await told(storage, "one")
+    watched = memory.diary.watch(thread="t", every=0.001)
+    for _ in await memory.diary.events(thread="t"):
+        await anext(watched)
+    await memory.threads.delete("t")
+    await told(storage, "two", "three")
+    with pytest.raises(NotFoundError, match="thread 't' was deleted; a new thread has its id"):
+        await asyncio.wait_for(anext(watched), 5)
+
+
 async def test_no_event_of_another_process_is_lost_or_told_twice(tmp_path: Path) -> None:
     path = str(tmp_path / "memory.db")
     async with SQLiteStorage(path) as storage:

@@ -324,32 +324,36 @@ class Diary:
         Raises NotFoundError, and InputError, also for a limit below 1.
         """
         check_whole("limit", limit, least=1)
-        return await self._storage.list_events(await self._event_key(thread, resource), after=after, limit=limit)
+        found = await self._access.diary_owner(thread, resource)
+        key = self._access.logs.key(found.id, found.resource_id)
+        return await self._storage.list_events(key, after=after, limit=limit)
 
     async def watch(
         self, *, thread: str | None = None, resource: str | None = None, after: int = 0, every: float = 0.5
     ) -> AsyncGenerator[Event]:
-        """Yield new events of any process in order, each once, until you stop iterating.
+        """Yield new events of any process in order, each once, until you stop iterating or the thread is deleted.
 
         Args:
-            after: Start after this ``seq``. To continue after an interruption, pass that of the last event you saw.
+            after: Start after this ``seq``. To continue after an interruption, pass that of the last event you saw; a
+                new thread with the id of a deleted one begins at 1 again.
             every: Polling interval in seconds.
 
         Raises:
-            NotFoundError, InputError: As for every method, and if ``every`` is not positive.
+            NotFoundError: Also if the thread or resource was deleted meanwhile, even if a new thread has its id.
+            InputError: Also if ``every`` is not positive.
             StorageError: The storage cannot be reached.
         """
         if every <= 0:
             raise InputError(f"every must be positive, not {every!r}")
-        key = await self._event_key(thread, resource)
+        owner = await self._access.diary_owner(thread, resource)
+        key = self._access.logs.key(owner.id, owner.resource_id)
         while True:
             found = await self._storage.list_events(key, after=after, limit=_EVENTS_AT_ONCE)
+            # After that query: these may be events of a new thread, which are numbered from 1 again.
+            if (await self._access.diary_owner(thread, resource)).created_at != owner.created_at:
+                raise NotFoundError(f"thread {thread!r} was deleted; a new thread has its id")
             for event in found:
                 yield event
                 after = event.seq
             if not found:
                 await asyncio.sleep(every)
-
-    async def _event_key(self, thread: str | None, resource: str | None) -> str:
-        found = await self._access.diary_owner(thread, resource)
-        return self._access.logs.key(found.id, found.resource_id)

@@ -297,11 +297,11 @@ class Forgetting:
             working = await self.storage.get_working_memory(f"resource:{resource_id}")
             blank = Resource(id=resource_id, version=found.version)
             empty_working = WorkingMemory(key=working.key, version=working.version)
-            if (found, working) == (blank, empty_working):
-                return False
-            await self.storage.save_resource(blank)
-            await self.storage.save_working_memory(empty_working)
-            return True
+            if found != blank:
+                await self.storage.save_resource(blank)
+            if working != empty_working:
+                await self.storage.save_working_memory(empty_working)
+            return (found, working) != (blank, empty_working)
 
         known |= await retry_on_conflict(empty) or bool(receipt.thread_ids)
         return receipt + Receipt(observation_ids=ids, resource_ids=(resource_id,) if known else ())

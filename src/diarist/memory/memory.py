@@ -542,8 +542,8 @@ class Memory:
         roles. If the whole thread was deleted, such a history starts a new thread.
 
         Not deleted: the text of other messages, including answers to a deleted one; copies that a live run has already
-        loaded; a live run's own messages, which ``forget`` cannot find before the run ends; and data that has left this
-        storage.
+        loaded; a live run's own messages, which ``forget`` cannot find before the run ends; the id of a deleted
+        resource, as the key of rows without text; costs of a ``StorageLedger``; and data that has left this storage.
 
         When the call returns, the storage's files no longer contain the data. If some may, ``left_on_disk`` of the
         receipt gives the reason. SQLite rewrites its file for this.

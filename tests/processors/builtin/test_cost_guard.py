@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -95,6 +96,85 @@ async def test_a_storage_ledger_is_shared_by_guards() -> None:
     later = StorageLedger(storage, clock=lambda: datetime.now(UTC) + timedelta(hours=2))
     third = agent(CostGuard(1, ledger=later, **options), dollar("ok"))
     assert (await third.generate("?", thread="t")).text == "ok"
+
+
+async def test_a_limit_without_a_window_counts_calls_that_the_storage_has_dropped() -> None:
+    storage = InMemoryStorage()
+    storage.events_kept = 3
+    texts: list[str] = []
+    for number in range(4):  # a new process each
+        guard = CostGuard(7, scope="thread", ledger=StorageLedger(storage), price=price)
+        guarded = agent(guard, *[dollar("ok")] * 2)
+        texts += [(await guarded.generate("?", thread="t")).text for _ in range(2)]
+        assert await StorageLedger(storage).spent("thread:t", window=None) == min(2 * number + 2, 7)
+    assert texts == ["ok"] * 7 + [""]
+
+
+async def test_no_amount_is_lost_when_processes_add_costs_at_the_same_time() -> None:
+    class Slow(InMemoryStorage):
+        async def append_event(self, key: str, type: str, data: Any) -> Any:
+            await asyncio.sleep(0)  # the others read the same total
+            return await super().append_event(key, type, data)
+
+    storage = Slow()
+    storage.events_kept = 8
+    ledgers = [StorageLedger(storage) for _ in range(4)]
+
+    async def work(ledger: StorageLedger) -> None:
+        for _ in range(10):
+            await ledger.add("thread:t", 0.5)
+
+    await asyncio.gather(*map(work, ledgers))
+    every = [*ledgers, StorageLedger(storage)]
+    assert [await ledger.spent("thread:t", window=None) for ledger in every] == [20.0] * 5
+
+
+@pytest.mark.parametrize("window", [None, 60.0])
+async def test_a_check_reads_only_what_it_has_not_read(window: float | None) -> None:
+    class Counted(InMemoryStorage):
+        read = 0
+
+        async def list_events(self, *args: Any, **options: Any) -> Any:
+            events = await super().list_events(*args, **options)
+            self.read += len(events)
+            return events
+
+    storage, late = Counted(), timedelta()
+    writer, ledger = StorageLedger(storage), StorageLedger(storage, clock=lambda: datetime.now(UTC) + late)
+    for _ in range(300):
+        await writer.add("thread:t", 0.5)
+    late = timedelta(seconds=60)  # the earlier ones are outside of the window
+    for recent in (0, 1, 2):
+        storage.read = 0
+        spent = await ledger.spent("thread:t", window=window)
+        assert spent == (150 + recent / 2 if window is None else 0.0)
+        assert storage.read < (120 if recent == 0 else 3)
+        await writer.add("thread:t", 0.5)
+    late = timedelta()
+    assert await StorageLedger(storage).spent("thread:t", window=60) == 151.5
+
+
+async def test_costs_recorded_by_earlier_versions_count() -> None:
+    storage = InMemoryStorage()
+    storage.events_kept = 200
+    for _ in range(150):
+        await storage.append_event("cost:thread:t", "cost", {"usd": 1.0})
+    assert await StorageLedger(storage).spent("thread:t", window=None) == 150
+    await StorageLedger(storage).add("thread:t", 1.0)
+    await storage.append_event("cost:thread:t", "cost", {"usd": 1.0})  # such a process still runs
+    for _ in range(100):
+        await StorageLedger(storage).add("thread:t", 1.0)
+    assert await StorageLedger(storage).spent("thread:t", window=None) == 252
+
+
+async def test_deleted_costs_no_longer_count() -> None:
+    storage = InMemoryStorage()
+    guard = CostGuard(1, scope="thread", ledger=StorageLedger(storage), price=price)
+    guarded = agent(guard, *[dollar("ok")] * 2)
+    texts = [(await guarded.generate("?", thread="t")).text for _ in range(2)]
+    await storage.delete_events("cost:thread:t")
+    texts += [(await guarded.generate("?", thread="t")).text for _ in range(2)]
+    assert texts == ["ok", "", "ok", ""]
 
 
 class Reject(Processor[Any]):

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from diarist.checks import check_by_type, function, has_methods, one_of, positive
 from diarist.chunks import DataChunk, ModelFinish, Usage
@@ -23,8 +23,14 @@ from diarist.processors.base import (
     ProcessorArgs,
 )
 from diarist.storage.base import Storage, checked_storage
+from diarist.storage.records import Event
 
 logger = logging.getLogger("diarist")
+
+_PAGE, _FIRST_PAGE = 1000, 100
+_KEYS_KNOWN = 1000  # in a process
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class CostLedger(Protocol):
@@ -64,27 +70,103 @@ class InMemoryLedger:
 class StorageLedger:
     """Records costs in a ``Storage``, shared by all processes that use it: one event per model call.
 
-    A storage keeps only the newest ``events_kept`` events of a key (10,000), so older calls do not count.
+    Without a window the sum is exact. A storage keeps only the newest ``events_kept`` events of a key (10,000), so a
+    window counts at most so many calls. To start at zero again, call ``storage.delete_events("cost:resource:ada")``.
 
     Args:
         storage: Any storage; keys begin with ``cost:``.
         clock: Returns the current time; for tests. Default: the system's.
     """
 
+    # Besides its own amount, an event has a total ``before`` of all events up to the number ``upto``. Writers that did
+    # not see each other's events write the same ``upto``: a reader adds every event after it, so no amount is lost.
+
     def __init__(self, storage: Storage, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._storage, self._clock = checked_storage(storage), clock
+        # What was read before: the newest event, and the total or the calls of the window up to it.
+        self._totals: dict[str, tuple[Event, float]] = {}
+        self._windows: dict[tuple[str, float], tuple[Event, tuple[tuple[datetime, float], ...]]] = {}
 
     async def spent(self, key: str, *, window: float | None) -> float:
-        now, total, after = self._clock(), 0.0, 0
-        while events := await self._storage.list_events(f"cost:{key}", after=after):
-            for event in events:
-                if window is None or (now - event.created_at).total_seconds() < window:
-                    total += float(event.data["usd"])
-            after = events[-1].seq
-        return total
+        if window is None:
+            return (await self._total(key))[1]
+        now = self._clock()
+        newest, calls = self._windows.get((key, window), (None, ()))
+        events = await self._since(key, newest)
+        if events is None:
+            newest = await self._last(key, lambda event: (now - event.created_at).total_seconds() >= window)
+            calls, events = (), await self._after(key, newest.seq if newest else 0)
+        calls = (*calls, *((event.created_at, _usd(event)) for event in events))
+        calls = tuple([call for call in calls if (now - call[0]).total_seconds() < window])
+        newest = events[-1] if events else newest
+        if newest is not None:
+            _keep(self._windows, (key, window), (newest, calls))
+        return sum(amount for _, amount in calls)
 
     async def add(self, key: str, amount: float) -> None:
-        await self._storage.append_event(f"cost:{key}", "cost", {"usd": amount})
+        upto, before = await self._total(key)
+        await self._storage.append_event(f"cost:{key}", "cost", {"usd": amount, "before": before, "upto": upto})
+
+    async def _total(self, key: str) -> tuple[int, float]:
+        """Return the number of the newest event, and the total up to it."""
+        newest, total = self._totals.get(key, (None, 0.0))
+        events = await self._since(key, newest)
+        if events is None:
+            newest = await self._last(key, lambda event: True)
+            known = [] if newest is None else [newest] if "upto" in newest.data else await self._after(key, 0)
+            # Events of earlier versions have no total.
+            totals = [(event.data["upto"], float(event.data["before"])) for event in known if "upto" in event.data]
+            upto, total = totals[-1] if totals else (0, 0.0)
+            events = await self._after(key, upto)
+        if events:
+            newest, total = events[-1], total + sum(map(_usd, events))
+        if newest is None:
+            return 0, 0.0
+        _keep(self._totals, key, (newest, total))
+        return newest.seq, total
+
+    async def _since(self, key: str, newest: Event | None) -> list[Event] | None:
+        """Return the events after ``newest``; None if that event is unknown, or no longer stored."""
+        events = [] if newest is None else await self._after(key, newest.seq - 1)
+        return events[1:] if events and events[0] == newest else None
+
+    async def _after(self, key: str, after: int) -> list[Event]:
+        events: list[Event] = []
+        while page := await self._storage.list_events(f"cost:{key}", after=after, limit=_PAGE):
+            events += page
+            after = page[-1].seq
+            if len(page) < _PAGE:
+                break
+        return events
+
+    async def _last(self, key: str, holds: Callable[[Event], bool]) -> Event | None:
+        """Find the last event for which ``holds`` is true, where it is true for all events before it."""
+        page = await self._storage.list_events(f"cost:{key}", limit=_FIRST_PAGE)
+        held = [event for event in page if holds(event)]
+        last = held[-1] if held else None
+        if last is None or len(held) < _FIRST_PAGE:
+            return last
+        end = page[0].seq + self._storage.events_kept
+        while end - last.seq > 1:
+            middle = (last.seq + end) // 2
+            found = await self._storage.list_events(f"cost:{key}", after=middle - 1, limit=1)
+            if found and holds(found[0]):
+                last = found[0]
+            else:
+                end = middle
+        return last
+
+
+def _usd(event: Event) -> float:
+    return float(event.data["usd"])
+
+
+def _keep(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Add a value, and drop the oldest one if there are too many."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > _KEYS_KNOWN:
+        known.pop(next(iter(known)), None)
 
 
 @dataclass(slots=True)
