@@ -202,6 +202,39 @@ def test_a_file_of_conversations(folder: Path) -> None:
     assert "--select" in run("import", "chats.json", "one.db", "--thread", "oslo", status=2).stderr
 
 
+CALL = {"id": "c", "type": "function", "function": {"name": "book", "arguments": "{}"}}
+BOOKING = [
+    {"role": "user", "content": "Book a seat"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "seat 14C"},
+    {"role": "assistant", "content": "Booked."},
+]
+WAITING = "messages at the end that wait for a tool's result, left out until the file has it: 1"
+
+
+def test_a_call_without_its_result_is_imported_when_the_file_has_the_result(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps(BOOKING[:2]))
+    assert WAITING in run("import", "chat.json", "memory.db").stderr
+    assert list(threads(folder / "memory.db").values()) == [["Book a seat"]]
+    Path("chat.json").write_text(json.dumps(BOOKING))
+    assert run("import", "chat.json", "memory.db").stderr.endswith("Imported 2 messages, 1 thread.\n")
+    assert "seat 14C" in run("export", "memory.db", "-").stdout
+
+
+def test_a_call_that_was_never_answered_holds_no_later_message_back(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps([BOOKING[0], BOOKING[1], BOOKING[3]]))
+    told = run("import", "chat.json", "memory.db").stderr
+    assert (WAITING in told, "tool calls without a result: 1" in told) == (False, True)
+    assert list(threads(folder / "memory.db").values()) == [["Book a seat", "", "Booked."]]
+
+
+def test_a_conversation_of_nothing_but_waiting_calls_is_refused(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps([BOOKING[1]]))
+    refused = run("import", "chat.json", "memory.db", status=2)
+    assert "holds no messages besides calls that wait for a tool's result" in refused.stderr
+    assert not Path("memory.db").exists()
+
+
 def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
     chats = [{"title": name, "messages": [{"role": "user", "content": name}]} for name in ("Rome", "Oslo")]
     lines = [json.dumps(chat) for chat in (chats[0], {"title": "Empty", "messages": []}, chats[1])]

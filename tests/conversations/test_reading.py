@@ -103,17 +103,18 @@ def test_legacy_function_calls_are_joined_by_name(read: Any):
     assert (part.args, part.state, part.result) == ({}, "result", "12:00")
 
 
-def test_orphans_are_noted_and_open_calls_stay_open(read: Any):
+def test_orphans_are_noted_and_open_calls_at_the_end_wait(read: Any):
     orphan = {"role": "tool", "tool_call_id": "gone", "content": "?"}
     chat = read([orphan, user("hi"), assistant(None, tool_calls=[call("look", "{}")])])
-    assert chat.messages[1].tool_parts[0].state == "call"
-    assert "tool results without their call, left out: 1 (first: item 1)" in chat.notes
-    assert "tool calls without a result: 1" in chat.notes
+    assert [message.text for message in chat.messages] == ["hi"]
+    assert chat.waiting[0].tool_parts[0].state == "call"
+    assert chat.notes[0] == "tool results without their call, left out: 1 (first: item 1)"
+    assert chat.notes[1].startswith("messages at the end that wait for a tool's result")
 
 
 def test_broken_arguments_are_kept_as_text(read: Any):
     chat = read([user("hi"), assistant(None, tool_calls=[call("look", '{"city": "Ro')])])
-    assert chat.messages[1].tool_parts[0].args == {"arguments": '{"city": "Ro'}
+    assert chat.waiting[0].tool_parts[0].args == {"arguments": '{"city": "Ro'}
     assert any(note.startswith("tool arguments that cannot be used") for note in chat.notes)
 
 
@@ -522,7 +523,7 @@ def test_odd_but_legal_text_survives(read: Any):
 def test_long_integers_keep_their_digits(read: Any):
     call = {"type": "tool_use", "id": "1", "name": "pay", "input": {"amount": 10**25 + 1, "id": 2**64 - 1, "rate": 0.1}}
     chat = read(lines(user("Pay."), {"role": "assistant", "content": [call]}))
-    assert chat.messages[1].tool_parts[0].args == {"amount": str(10**25 + 1), "id": 2**64 - 1, "rate": 0.1}
+    assert chat.waiting[0].tool_parts[0].args == {"amount": str(10**25 + 1), "id": 2**64 - 1, "rate": 0.1}
 
 
 KEYS = ["role", "content", "messages", "type", "message", "uuid", "tool_calls", "function", "name",

@@ -13,7 +13,7 @@ import orjson
 
 from diarist.exceptions import InputError
 from diarist.integrations.conversations.loading import BrokenLine, as_object, parse
-from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, parse_time
+from diarist.messages import Json, Message, Part, ReasoningPart, Role, ToolPart, ToolState, parse_time
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -39,12 +39,15 @@ class Builder:
 
     Attributes:
         begun: The messages begun by ``append``, by key.
+        messages: The messages so far; after ``finish`` without ``waiting``.
+        waiting: After ``finish``, the messages at the end that wait for a tool's result.
         conversation_id: The conversation's own id in the file; empty if it has none.
         where: Place in the file that is being read, in words; empty before and after.
     """
 
     def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
+        self.waiting: list[Message] = []
         self.begun: dict[str, Message] = {}
         self.conversation_id = ""
         self.where = ""
@@ -160,6 +163,11 @@ class Builder:
         return self.time(next(found, None))
 
     def finish(self) -> None:
+        """End the conversation: set the messages apart that wait for a tool's result, and count calls without one."""
+        end = _end_of_complete(self.messages)
+        self.messages, self.waiting = self.messages[:end], self.messages[end:]
+        if count := len(self.waiting):
+            self.note(f"messages at the end that wait for a tool's result, left out until the file has it: {count}")
         unanswered = sum(part.state == "call" for message in self.messages for part in message.tool_parts)
         if unanswered:
             self.note(f"tool calls without a result: {unanswered}")
@@ -168,6 +176,24 @@ class Builder:
         """Return the message id for ``key``: the same each time the file is read."""
         digest = hashlib.sha256(f"{self._scope}\0{key}".encode("utf-8", "replace"))
         return f"msg_{digest.hexdigest()[:32]}"
+
+
+def _end_of_complete(messages: Sequence[Message]) -> int:
+    """Return the number of messages before the first one that waits for a tool's result.
+
+    Stored messages never change, so a call is complete only with its result. A call that the user or the assistant has
+    spoken after waits no more.
+    """
+    end = len(messages)
+    for index, message in reversed(list(enumerate(messages))):
+        if message.role == "user":
+            break
+        for part in reversed(message.parts if message.role == "assistant" else ()):
+            if isinstance(part, ToolPart):
+                end = index if part.state == "call" else end
+            elif not isinstance(part, ReasoningPart):
+                return end
+    return end
 
 
 def content_key(position: int, value: Json) -> str:
