@@ -235,6 +235,39 @@ def test_a_conversation_of_nothing_but_waiting_calls_is_refused(folder: Path) ->
     assert not Path("memory.db").exists()
 
 
+def test_a_session_of_claude_code_that_grows_is_stored_once(folder: Path) -> None:
+    def line(number: int, type: str, *content: dict[str, object], **more: str) -> str:
+        moment = f"2026-05-04T09:10:{number:02}Z"
+        message = {"role": type, "content": content, **more}
+        return json.dumps({"type": type, "uuid": f"u{number}", "timestamp": moment, "message": message}) + "\n"
+
+    def use(id: str) -> dict[str, object]:
+        return {"type": "tool_use", "id": id, "name": "Bash", "input": {}}
+
+    def result(id: str) -> dict[str, object]:
+        return {"type": "tool_result", "tool_use_id": id, "content": f"result of {id}"}
+
+    session = [
+        line(1, "user", {"type": "text", "text": "Run the tests."}),
+        line(2, "assistant", {"type": "thinking", "thinking": "Which ones?"}, id="m1"),
+        line(3, "assistant", {"type": "text", "text": "I run both."}, id="m1"),
+        line(4, "assistant", use("t1"), id="m1"),
+        line(5, "user", result("t1")),
+        line(6, "assistant", use("t2"), id="m1"),
+        line(7, "user", result("t2")),
+        line(8, "assistant", {"type": "text", "text": "All green."}, id="m2"),
+    ]
+    Path("whole.jsonl").write_text("".join(session))
+    run("import", "whole.jsonl", "whole.db", "--thread", "s")
+    for end in range(1, len(session) + 1):
+        Path("session.jsonl").write_text("".join(session[:end]))
+        run("import", "session.jsonl", "grown.db", "--thread", "s")
+    grown, whole = threads(folder / "grown.db"), threads(folder / "whole.db")
+    assert grown == whole == {"s": ["Run the tests.", "I run both.", "", "", "All green."]}
+    exported = run("export", "grown.db", "-").stdout
+    assert [exported.count(f"result of {id}") for id in ("t1", "t2")] == [1, 1]
+
+
 def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
     chats = [{"title": name, "messages": [{"role": "user", "content": name}]} for name in ("Rome", "Oslo")]
     lines = [json.dumps(chat) for chat in (chats[0], {"title": "Empty", "messages": []}, chats[1])]

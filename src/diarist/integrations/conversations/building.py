@@ -38,7 +38,6 @@ class Builder:
         skip_broken: Leave out lines and messages that cannot be read.
 
     Attributes:
-        begun: The messages begun by ``append``, by key.
         messages: The messages so far; after ``finish`` without ``waiting``.
         waiting: After ``finish``, the messages at the end that wait for a tool's result.
         conversation_id: The conversation's own id in the file; empty if it has none.
@@ -48,12 +47,12 @@ class Builder:
     def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
         self.waiting: list[Message] = []
-        self.begun: dict[str, Message] = {}
         self.conversation_id = ""
         self.where = ""
         self._skip_broken = skip_broken
         self._zone = zone
         self._scope = scope
+        self._begun: dict[str, Message] = {}
         self._pending: dict[str, ToolPart] = {}
         self._calls = 0
         self._counts: Counter[str] = Counter()
@@ -108,10 +107,10 @@ class Builder:
 
     def append(self, role: Role, parts: Sequence[Part], *, key: str, created_at: datetime | None = None) -> None:
         """Add parts to the message that was begun with ``key``, or begin it as ``add`` does."""
-        if key in self.begun:
-            self._extend(self.begun[key], parts)
+        if key in self._begun:
+            self._extend(self._begun[key], parts)
         elif (message := self.add(role, parts, key=key, created_at=created_at)) is not None:
-            self.begun[key] = message
+            self._begun[key] = message
 
     def _extend(self, message: Message, parts: Sequence[Part]) -> None:
         for part in parts:
