@@ -268,6 +268,87 @@ def test_a_session_of_claude_code_that_grows_is_stored_once(folder: Path) -> Non
     assert [exported.count(f"result of {id}") for id in ("t1", "t2")] == [1, 1]
 
 
+PARENTS = {
+    "u1": "",
+    "a1": "u1",
+    "u2": "a1",
+    "a2": "u2",
+    "a3": "u2",
+    "v2": "a1",
+    "b2": "v2",
+    "u3": "b2",
+    "w1": "",
+    "c1": "w1",
+}
+"""The messages of a conversation with edited questions and repeated answers, and the message before each."""
+
+
+def edited_chat(last: str) -> str:
+    """Return an export of ChatGPT that shows the branch up to ``last``."""
+    mapping = {
+        id: {
+            "parent": parent,
+            "message": {
+                "id": id,
+                "author": {"role": "assistant" if id[0] in "abc" else "user"},
+                "content": {"parts": [id]},
+            },
+        }
+        for id, parent in PARENTS.items()
+    }
+    return json.dumps([{"id": "c", "title": "Rome", "current_node": last, "mapping": mapping}])
+
+
+def test_a_conversation_edited_after_an_import_goes_back(folder: Path) -> None:
+    for shown in (["u2", "a2"], ["v2", "b2", "u3"], ["u2", "a3"], ["v2"], ["v2", "b2"], ["u2", "a2"]):
+        Path("chats.json").write_text(edited_chat(shown[-1]))
+        first, again = (run("import", "chats.json", "memory.db").stderr for _ in range(2))
+        assert threads(folder / "memory.db") == {"c": ["u1", "a1", *shown]}
+        assert "edited since" not in again
+    assert "Note: Rome: edited since an earlier import; the earlier branch is superseded\n" in first
+    Path("chats.json").write_text(edited_chat("v2"))
+    run("observe", "chats.json", "--storage", "memory.db")
+    assert threads(folder / "memory.db") == {"c": ["u1", "a1", "v2"]}
+
+
+def test_superseded_messages_are_not_imported_again(folder: Path) -> None:
+    chat = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+    Path("chat.json").write_text(json.dumps(chat[:2]))
+    run("import", "chat.json", "memory.db", "--thread", "t")
+
+    async def go_back() -> None:
+        async with Memory(storage=SQLiteStorage("memory.db")) as memory:
+            first, *_ = await memory.messages.list(thread="t")
+            await memory.threads.rewind("t", to=first.id)
+
+    asyncio.run(go_back())
+    assert "Nothing was imported" in run("import", "chat.json", "memory.db", "--thread", "t").stderr
+    Path("chat.json").write_text(json.dumps(chat))
+    run("observe", "chat.json", "--storage", "memory.db", "--thread", "t")
+    assert threads(folder / "memory.db") == {"t": ["one", "three"]}
+
+
+def test_an_edited_conversation_with_messages_of_its_own_is_continued(folder: Path) -> None:
+    async def reply() -> None:
+        async with Memory(storage=SQLiteStorage("memory.db")) as memory:
+            await memory.messages.save([Message.user("mine")], thread="c")
+
+    Path("chats.json").write_text(edited_chat("a2"))
+    run("import", "chats.json", "memory.db")
+    asyncio.run(reply())
+    Path("chats.json").write_text(edited_chat("v2"))
+    assert "the thread cannot go back" in run("import", "chats.json", "memory.db").stderr
+    assert threads(folder / "memory.db") == {"c": ["u1", "a1", "u2", "a2", "mine", "v2"]}
+
+
+def test_an_edited_first_question_is_added_at_the_end(folder: Path) -> None:
+    Path("chats.json").write_text(edited_chat("a1"))
+    run("import", "chats.json", "memory.db")
+    Path("chats.json").write_text(edited_chat("c1"))
+    assert "the thread cannot go back" in run("import", "chats.json", "memory.db").stderr
+    assert threads(folder / "memory.db") == {"c": ["u1", "a1", "w1", "c1"]}
+
+
 def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:
     chats = [{"title": name, "messages": [{"role": "user", "content": name}]} for name in ("Rome", "Oslo")]
     lines = [json.dumps(chat) for chat in (chats[0], {"title": "Empty", "messages": []}, chats[1])]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from diarist.chunks import DataChunk
+from diarist.cli.branches import follow_branch
 from diarist.cli.databases import storage_at
 from diarist.cli.inputs import thread_of
 from diarist.cli.objects import observer_at
@@ -123,9 +124,15 @@ class Observing:
 
         started = time.monotonic()
         async with Memory(storage=self._storage, observational_memory=self._config) as memory:
+            superseded, note = await follow_branch(memory, self.conversation, self.thread, self.resource)
+            if note:
+                self.conversation.notes.append(note)
             begun = self.messages[0].created_at
             self.new_messages = await memory.messages.save(
-                self.messages, thread=self.thread, resource=self.resource, created_at=begun
+                [message for message in self.messages if message.id not in superseded],
+                thread=self.thread,
+                resource=self.resource,
+                created_at=begun,
             )
             self.stored = True
             await memory.diary.observe(

@@ -97,6 +97,7 @@ class Conversation:
     Attributes:
         format: One of ``FORMATS``.
         title: Title in the file, else the file's name.
+        other_branches: Ids of the messages on branches that the file does not show.
         id: The conversation's own id in the file, such as a session's; empty if it has none.
         messages: Messages in the file's order; a tool call and its result are one part. Without ``waiting``.
         waiting: The messages behind them, from the first call that waits for its result. Stored messages never change,
@@ -110,6 +111,7 @@ class Conversation:
     title: str
     messages: list[Message]
     waiting: list[Message] = field(default_factory=list[Message])
+    other_branches: set[str] = field(default_factory=set[str])
     id: str = ""
     number: int = 1
     conversations_in_file: int = 1
@@ -210,6 +212,7 @@ def read_conversations(
                 title=title or path.stem,
                 messages=builder.messages,
                 waiting=builder.waiting,
+                other_branches=builder.other_branches,
                 id=builder.conversation_id,
                 number=number,
                 conversations_in_file=len(found),

@@ -40,6 +40,7 @@ class Builder:
     Attributes:
         messages: The messages so far; after ``finish`` without ``waiting``.
         waiting: After ``finish``, the messages at the end that wait for a tool's result.
+        other_branches: Ids of the messages on branches that are left out.
         conversation_id: The conversation's own id in the file; empty if it has none.
         where: Place in the file that is being read, in words; empty before and after.
     """
@@ -47,6 +48,7 @@ class Builder:
     def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
         self.waiting: list[Message] = []
+        self.other_branches: set[str] = set()
         self.conversation_id = ""
         self.where = ""
         self._skip_broken = skip_broken
@@ -111,6 +113,11 @@ class Builder:
             self._extend(self._begun[key], parts)
         elif (message := self.add(role, parts, key=key, created_at=created_at)) is not None:
             self._begun[key] = message
+
+    def leave_out_branch(self, key: str) -> None:
+        """Note the message of ``key`` as one of another branch than the file shows."""
+        self.other_branches.add(self.message_id(key))
+        self.note("messages of other branches, left out")
 
     def _extend(self, message: Message, parts: Sequence[Part]) -> None:
         for part in parts:
