@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import subprocess
+import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -157,6 +160,33 @@ def test_a_folder_is_no_target(database: Path) -> None:
     result = run("export", database, "folder", status=2)
     assert result.stderr == "Error: folder is a folder; name a file in it, such as folder/memory.jsonl\n"
     assert list(Path("folder").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "ctrl_c"),
+    [(signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)],
+)
+def test_an_export_that_is_stopped_leaves_nothing(
+    database: Path, folder: Path, number: signal.Signals, ctrl_c: signal.Handlers
+) -> None:
+    async def fill() -> None:
+        async with Memory(storage=SQLiteStorage(database)) as memory:
+            await memory.messages.save([Message.user(f"hello {count}") for count in range(10_000)], thread="long")
+
+    asyncio.run(fill())
+    with subprocess.Popen(
+        [sys.executable, "-m", "diarist", "export", str(database), "all.jsonl"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, ctrl_c),
+    ) as process:
+        while process.poll() is None and not any(part.stat().st_size for part in folder.glob("all.jsonl.*.part")):
+            time.sleep(0.001)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "Error: interrupted\n")
+    assert not list(folder.glob("all.jsonl*"))
 
 
 def test_a_pipe_is_written_to(database: Path) -> None:
