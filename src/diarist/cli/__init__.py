@@ -20,6 +20,8 @@ def main() -> None:
         app()
     except KeyboardInterrupt:  # before a command has begun
         sys.exit(130)
+    except OSError as error:  # help that cannot be written, such as to a full disk
+        sys.exit(f"Error: {error}")
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
