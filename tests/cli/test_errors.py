@@ -78,7 +78,7 @@ def test_the_base_package_is_enough_for_sqlite_files(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device without space")
-@pytest.mark.parametrize("command", ["observe chat.json", "export memory.db -"])
+@pytest.mark.parametrize("command", ["observe chat.json", "export memory.db -", "--help", "--version"])
 def test_a_full_disk_is_one_line(folder: Path, command: str) -> None:
     CliRunner().invoke(app, ["import", "chat.json", "memory.db"])
     with Path("/dev/full").open("w") as full:

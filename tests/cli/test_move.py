@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import subprocess
+import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -159,6 +162,33 @@ def test_a_folder_is_no_target(database: Path) -> None:
     assert list(Path("folder").iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "ctrl_c"),
+    [(signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)],
+)
+def test_an_export_that_is_stopped_leaves_nothing(
+    database: Path, folder: Path, number: signal.Signals, ctrl_c: signal.Handlers
+) -> None:
+    async def fill() -> None:
+        async with Memory(storage=SQLiteStorage(database)) as memory:
+            await memory.messages.save([Message.user(f"hello {count}") for count in range(10_000)], thread="long")
+
+    asyncio.run(fill())
+    with subprocess.Popen(
+        [sys.executable, "-m", "diarist", "export", str(database), "all.jsonl"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, ctrl_c),
+    ) as process:
+        while process.poll() is None and not any(part.stat().st_size for part in folder.glob("all.jsonl.*.part")):
+            time.sleep(0.001)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "Error: interrupted\n")
+    assert not list(folder.glob("all.jsonl*"))
+
+
 def test_a_pipe_is_written_to(database: Path) -> None:
     os.mkfifo("pipe")
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -200,6 +230,153 @@ def test_a_file_of_conversations(folder: Path) -> None:
     run("import", "chats.json", "one.db", "--select", "2", "--thread", "oslo")
     assert threads(folder / "one.db") == {"oslo": ["about Oslo"]}
     assert "--select" in run("import", "chats.json", "one.db", "--thread", "oslo", status=2).stderr
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "book", "arguments": "{}"}}
+BOOKING = [
+    {"role": "user", "content": "Book a seat"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "seat 14C"},
+    {"role": "assistant", "content": "Booked."},
+]
+WAITING = "messages at the end that wait for a tool's result, left out until the file has it: 1"
+
+
+def test_a_call_without_its_result_is_imported_when_the_file_has_the_result(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps(BOOKING[:2]))
+    assert WAITING in run("import", "chat.json", "memory.db").stderr
+    assert list(threads(folder / "memory.db").values()) == [["Book a seat"]]
+    Path("chat.json").write_text(json.dumps(BOOKING))
+    assert run("import", "chat.json", "memory.db").stderr.endswith("Imported 2 messages, 1 thread.\n")
+    assert "seat 14C" in run("export", "memory.db", "-").stdout
+
+
+def test_a_call_that_was_never_answered_holds_no_later_message_back(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps([BOOKING[0], BOOKING[1], BOOKING[3]]))
+    told = run("import", "chat.json", "memory.db").stderr
+    assert (WAITING in told, "tool calls without a result: 1" in told) == (False, True)
+    assert list(threads(folder / "memory.db").values()) == [["Book a seat", "", "Booked."]]
+
+
+def test_a_conversation_of_nothing_but_waiting_calls_is_refused(folder: Path) -> None:
+    Path("chat.json").write_text(json.dumps([BOOKING[1]]))
+    refused = run("import", "chat.json", "memory.db", status=2)
+    assert "holds no messages besides calls that wait for a tool's result" in refused.stderr
+    assert not Path("memory.db").exists()
+
+
+def test_a_session_of_claude_code_that_grows_is_stored_once(folder: Path) -> None:
+    def line(number: int, type: str, *content: dict[str, object], **more: str) -> str:
+        moment = f"2026-05-04T09:10:{number:02}Z"
+        message = {"role": type, "content": content, **more}
+        return json.dumps({"type": type, "uuid": f"u{number}", "timestamp": moment, "message": message}) + "\n"
+
+    def use(id: str) -> dict[str, object]:
+        return {"type": "tool_use", "id": id, "name": "Bash", "input": {}}
+
+    def result(id: str) -> dict[str, object]:
+        return {"type": "tool_result", "tool_use_id": id, "content": f"result of {id}"}
+
+    session = [
+        line(1, "user", {"type": "text", "text": "Run the tests."}),
+        line(2, "assistant", {"type": "thinking", "thinking": "Which ones?"}, id="m1"),
+        line(3, "assistant", {"type": "text", "text": "I run both."}, id="m1"),
+        line(4, "assistant", use("t1"), id="m1"),
+        line(5, "user", result("t1")),
+        line(6, "assistant", use("t2"), id="m1"),
+        line(7, "user", result("t2")),
+        line(8, "assistant", {"type": "text", "text": "All green."}, id="m2"),
+    ]
+    Path("whole.jsonl").write_text("".join(session))
+    run("import", "whole.jsonl", "whole.db", "--thread", "s")
+    for end in range(1, len(session) + 1):
+        Path("session.jsonl").write_text("".join(session[:end]))
+        run("import", "session.jsonl", "grown.db", "--thread", "s")
+    grown, whole = threads(folder / "grown.db"), threads(folder / "whole.db")
+    assert grown == whole == {"s": ["Run the tests.", "I run both.", "", "", "All green."]}
+    exported = run("export", "grown.db", "-").stdout
+    assert [exported.count(f"result of {id}") for id in ("t1", "t2")] == [1, 1]
+
+
+PARENTS = {
+    "u1": "",
+    "a1": "u1",
+    "u2": "a1",
+    "a2": "u2",
+    "a3": "u2",
+    "v2": "a1",
+    "b2": "v2",
+    "u3": "b2",
+    "w1": "",
+    "c1": "w1",
+}
+"""The messages of a conversation with edited questions and repeated answers, and the message before each."""
+
+
+def edited_chat(last: str) -> str:
+    """Return an export of ChatGPT that shows the branch up to ``last``."""
+    mapping = {
+        id: {
+            "parent": parent,
+            "message": {
+                "id": id,
+                "author": {"role": "assistant" if id[0] in "abc" else "user"},
+                "content": {"parts": [id]},
+            },
+        }
+        for id, parent in PARENTS.items()
+    }
+    return json.dumps([{"id": "c", "title": "Rome", "current_node": last, "mapping": mapping}])
+
+
+def test_a_conversation_edited_after_an_import_goes_back(folder: Path) -> None:
+    for shown in (["u2", "a2"], ["v2", "b2", "u3"], ["u2", "a3"], ["v2"], ["v2", "b2"], ["u2", "a2"]):
+        Path("chats.json").write_text(edited_chat(shown[-1]))
+        first, again = (run("import", "chats.json", "memory.db").stderr for _ in range(2))
+        assert threads(folder / "memory.db") == {"c": ["u1", "a1", *shown]}
+        assert "edited since" not in again
+    assert "Note: Rome: edited since an earlier import; the earlier branch is superseded\n" in first
+    Path("chats.json").write_text(edited_chat("v2"))
+    run("observe", "chats.json", "--storage", "memory.db")
+    assert threads(folder / "memory.db") == {"c": ["u1", "a1", "v2"]}
+
+
+def test_superseded_messages_are_not_imported_again(folder: Path) -> None:
+    chat = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+    Path("chat.json").write_text(json.dumps(chat[:2]))
+    run("import", "chat.json", "memory.db", "--thread", "t")
+
+    async def go_back() -> None:
+        async with Memory(storage=SQLiteStorage("memory.db")) as memory:
+            first, *_ = await memory.messages.list(thread="t")
+            await memory.threads.rewind("t", to=first.id)
+
+    asyncio.run(go_back())
+    assert "Nothing was imported" in run("import", "chat.json", "memory.db", "--thread", "t").stderr
+    Path("chat.json").write_text(json.dumps(chat))
+    run("observe", "chat.json", "--storage", "memory.db", "--thread", "t")
+    assert threads(folder / "memory.db") == {"t": ["one", "three"]}
+
+
+def test_an_edited_conversation_with_messages_of_its_own_is_continued(folder: Path) -> None:
+    async def reply() -> None:
+        async with Memory(storage=SQLiteStorage("memory.db")) as memory:
+            await memory.messages.save([Message.user("mine")], thread="c")
+
+    Path("chats.json").write_text(edited_chat("a2"))
+    run("import", "chats.json", "memory.db")
+    asyncio.run(reply())
+    Path("chats.json").write_text(edited_chat("v2"))
+    assert "the thread cannot go back" in run("import", "chats.json", "memory.db").stderr
+    assert threads(folder / "memory.db") == {"c": ["u1", "a1", "u2", "a2", "mine", "v2"]}
+
+
+def test_an_edited_first_question_is_added_at_the_end(folder: Path) -> None:
+    Path("chats.json").write_text(edited_chat("a1"))
+    run("import", "chats.json", "memory.db")
+    Path("chats.json").write_text(edited_chat("c1"))
+    assert "the thread cannot go back" in run("import", "chats.json", "memory.db").stderr
+    assert threads(folder / "memory.db") == {"c": ["u1", "a1", "w1", "c1"]}
 
 
 def test_notes_about_the_file_name_no_conversation(folder: Path) -> None:

@@ -165,7 +165,7 @@ def test_an_end_that_waits_for_a_tool_is_taken_when_it_is_complete(file: Path):
     storage = file.with_name("memory.db")
     waiting = observe_json(file, "--storage", storage)
     assert waiting["new_messages"] == 8
-    assert "messages at the end that wait for a tool's result, not taken yet: 1" in waiting["notes"]
+    assert "messages at the end that wait for a tool's result, left out until the file has it: 1" in waiting["notes"]
     file.write_text(begun + json.dumps(result) + "\n")
     complete = observe_json(file, "--storage", storage)
     assert (complete["new_messages"], complete["unobserved_tokens"]) == (1, 0)

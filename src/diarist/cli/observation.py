@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from diarist.chunks import DataChunk
+from diarist.cli.branches import follow_branch
 from diarist.cli.databases import storage_at
 from diarist.cli.inputs import thread_of
 from diarist.cli.objects import observer_at
@@ -30,8 +31,7 @@ class Observing:
 
     Attributes:
         storage: Location of the database, without a password; None if nothing is stored.
-        messages: Messages to observe, up to ``limit_tokens``; without system messages, and without calls at the end
-            that still wait for results.
+        messages: Messages to observe, up to ``limit_tokens``; without system messages.
         message_tokens: Tokens of these messages.
         observer, reflector: Model calls so far, or without a model batches; also valid after a failure.
         finished: Number of calls of the Observer, or batches, with notes in the diary.
@@ -124,9 +124,15 @@ class Observing:
 
         started = time.monotonic()
         async with Memory(storage=self._storage, observational_memory=self._config) as memory:
+            superseded, note = await follow_branch(memory, self.conversation, self.thread, self.resource)
+            if note:
+                self.conversation.notes.append(note)
             begun = self.messages[0].created_at
             self.new_messages = await memory.messages.save(
-                self.messages, thread=self.thread, resource=self.resource, created_at=begun
+                [message for message in self.messages if message.id not in superseded],
+                thread=self.thread,
+                resource=self.resource,
+                created_at=begun,
             )
             self.stored = True
             await memory.diary.observe(
@@ -141,22 +147,14 @@ class Observing:
 def _take(conversation: Conversation, limit: int | None) -> tuple[list[Message], int]:
     """Return the messages to observe (at least one, at most ``limit`` tokens), and their number of tokens.
 
-    Leaves out system messages, since they are instructions and not events. Leaves out messages at the end that wait for
-    a tool's result, because stored messages never change; a later run reads them.
+    Leaves out system messages, since they are instructions and not events.
     """
     spoken = [message for message in conversation.messages if message.role != "system"]
-    end = len(spoken)
-    for index in reversed(range(len(spoken))):
-        if spoken[index].role == "user":  # a new user message closes the open calls before it
-            break
-        if any(part.state == "call" for part in spoken[index].tool_parts):
-            end = index
-    complete = spoken[:end]
-    if not complete:
-        raise InputError(f"{conversation.title}: no messages besides system messages and open tool calls")
+    if not spoken:
+        raise InputError(f"{conversation.title}: no messages besides system messages")
     taken: list[Message] = []
     total = 0
-    for message in complete:
+    for message in spoken:
         tokens = sum(count_parts(message, default_counter()))
         if limit is not None and taken and total + tokens > limit:
             break
@@ -164,8 +162,7 @@ def _take(conversation: Conversation, limit: int | None) -> tuple[list[Message],
         total += tokens
     for what, count in (
         ("system messages, not observed", len(conversation.messages) - len(spoken)),
-        ("messages at the end that wait for a tool's result, not taken yet", len(spoken) - len(complete)),
-        ("messages beyond --limit-tokens, not taken", len(complete) - len(taken)),
+        ("messages beyond --limit-tokens, not taken", len(spoken) - len(taken)),
     ):
         if count:
             conversation.notes.append(f"{what}: {count}")

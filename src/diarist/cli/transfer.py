@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from diarist.cli.branches import follow_branch
 from diarist.cli.databases import files_of, storage_at
 from diarist.cli.inputs import opened_input, thread_of
 from diarist.exceptions import InputError, NotFoundError
@@ -199,8 +200,11 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
             for note, (first, *others) in titles.items():
                 typer.echo(f"Note: {first}{f' and {len(others):,} more' if others else ''}: {note}", err=True)
             for chat, thread in zip(chats, threads, strict=True):
+                superseded, note = await follow_branch(memory, chat, thread, how.resource)
+                if note:
+                    typer.echo(f"Note: {chat.title}: {note}", err=True)
                 new = await memory.messages.save(
-                    chat.messages,
+                    [message for message in chat.messages if message.id not in superseded],
                     thread=thread,
                     resource=how.resource,
                     title=chat.title,

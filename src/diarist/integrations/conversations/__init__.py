@@ -97,8 +97,11 @@ class Conversation:
     Attributes:
         format: One of ``FORMATS``.
         title: Title in the file, else the file's name.
+        other_branches: Ids of the messages on branches that the file does not show.
         id: The conversation's own id in the file, such as a session's; empty if it has none.
-        messages: Messages in the file's order; a tool call and its result are one part.
+        messages: Messages in the file's order; a tool call and its result are one part. Without ``waiting``.
+        waiting: The messages behind them, from the first call that waits for its result. Stored messages never change,
+            so a later reading, when the file has the result, returns them in ``messages``.
         number: Number of this conversation in the file, counted from 1.
         conversations_in_file: Number of conversations in the file.
         notes: One sentence, with a count, for each kind of content that was left out, replaced or not understood.
@@ -107,6 +110,8 @@ class Conversation:
     format: str
     title: str
     messages: list[Message]
+    waiting: list[Message] = field(default_factory=list[Message])
+    other_branches: set[str] = field(default_factory=set[str])
     id: str = ""
     number: int = 1
     conversations_in_file: int = 1
@@ -199,12 +204,15 @@ def read_conversations(
                 if select is None and (chats or number < len(found)):
                     empty += 1
                     continue
-                raise InputError(f"conversation {number} holds no messages")
+                besides = " besides calls that wait for a tool's result" if builder.waiting else ""
+                raise InputError(f"conversation {number} holds no messages{besides}")
             _set_dates(builder, date, zone)
             chat = Conversation(
                 format=format,
                 title=title or path.stem,
                 messages=builder.messages,
+                waiting=builder.waiting,
+                other_branches=builder.other_branches,
                 id=builder.conversation_id,
                 number=number,
                 conversations_in_file=len(found),
@@ -243,7 +251,7 @@ def _set_dates(builder: Builder, date: Date | datetime | None, zone: tzinfo) -> 
             date = datetime(date.year, date.month, date.day)
         if date.tzinfo is None:
             date = date.replace(tzinfo=zone)
-        for message in builder.messages:
+        for message in [*builder.messages, *builder.waiting]:
             message.created_at = date
     elif dated < len(builder.messages):
         count = len(builder.messages) - dated

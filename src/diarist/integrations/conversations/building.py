@@ -13,7 +13,7 @@ import orjson
 
 from diarist.exceptions import InputError
 from diarist.integrations.conversations.loading import BrokenLine, as_object, parse
-from diarist.messages import Json, Message, Part, Role, ToolPart, ToolState, parse_time
+from diarist.messages import Json, Message, Part, ReasoningPart, Role, ToolPart, ToolState, parse_time
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -38,19 +38,23 @@ class Builder:
         skip_broken: Leave out lines and messages that cannot be read.
 
     Attributes:
-        begun: The messages begun by ``append``, by key.
+        messages: The messages so far; after ``finish`` without ``waiting``.
+        waiting: After ``finish``, the messages at the end that wait for a tool's result.
+        other_branches: Ids of the messages on branches that are left out.
         conversation_id: The conversation's own id in the file; empty if it has none.
         where: Place in the file that is being read, in words; empty before and after.
     """
 
     def __init__(self, *, zone: tzinfo, scope: str, skip_broken: bool = False) -> None:
         self.messages: list[Message] = []
-        self.begun: dict[str, Message] = {}
+        self.waiting: list[Message] = []
+        self.other_branches: set[str] = set()
         self.conversation_id = ""
         self.where = ""
         self._skip_broken = skip_broken
         self._zone = zone
         self._scope = scope
+        self._begun: dict[str, Message] = {}
         self._pending: dict[str, ToolPart] = {}
         self._calls = 0
         self._counts: Counter[str] = Counter()
@@ -105,10 +109,15 @@ class Builder:
 
     def append(self, role: Role, parts: Sequence[Part], *, key: str, created_at: datetime | None = None) -> None:
         """Add parts to the message that was begun with ``key``, or begin it as ``add`` does."""
-        if key in self.begun:
-            self._extend(self.begun[key], parts)
+        if key in self._begun:
+            self._extend(self._begun[key], parts)
         elif (message := self.add(role, parts, key=key, created_at=created_at)) is not None:
-            self.begun[key] = message
+            self._begun[key] = message
+
+    def leave_out_branch(self, key: str) -> None:
+        """Note the message of ``key`` as one of another branch than the file shows."""
+        self.other_branches.add(self.message_id(key))
+        self.note("messages of other branches, left out")
 
     def _extend(self, message: Message, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -160,6 +169,11 @@ class Builder:
         return self.time(next(found, None))
 
     def finish(self) -> None:
+        """End the conversation: set the messages apart that wait for a tool's result, and count calls without one."""
+        end = _end_of_complete(self.messages)
+        self.messages, self.waiting = self.messages[:end], self.messages[end:]
+        if count := len(self.waiting):
+            self.note(f"messages at the end that wait for a tool's result, left out until the file has it: {count}")
         unanswered = sum(part.state == "call" for message in self.messages for part in message.tool_parts)
         if unanswered:
             self.note(f"tool calls without a result: {unanswered}")
@@ -168,6 +182,24 @@ class Builder:
         """Return the message id for ``key``: the same each time the file is read."""
         digest = hashlib.sha256(f"{self._scope}\0{key}".encode("utf-8", "replace"))
         return f"msg_{digest.hexdigest()[:32]}"
+
+
+def _end_of_complete(messages: Sequence[Message]) -> int:
+    """Return the number of messages before the first one that waits for a tool's result.
+
+    Stored messages never change, so a call is complete only with its result. A call that the user or the assistant has
+    spoken after waits no more.
+    """
+    end = len(messages)
+    for index, message in reversed(list(enumerate(messages))):
+        if message.role == "user":
+            break
+        for part in reversed(message.parts if message.role == "assistant" else ()):
+            if isinstance(part, ToolPart):
+                end = index if part.state == "call" else end
+            elif not isinstance(part, ReasoningPart):
+                return end
+    return end
 
 
 def content_key(position: int, value: Json) -> str:

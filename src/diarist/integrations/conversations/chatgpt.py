@@ -40,10 +40,10 @@ def build(found: JsonItem, builder: Builder) -> str:
             with builder.reading(f"{place}, message {id}"):
                 _add(id, message, builder)
     for id, node in nodes.items():
-        author = fields_of(fields_of(node.get("message")).get("author"))
-        if id not in branch and author.get("role") in ("user", "assistant"):
+        message = fields_of(node.get("message"))
+        if id not in branch and fields_of(message.get("author")).get("role") in ("user", "assistant"):
             with builder.reading(f"{place}, message {id}"):
-                builder.note("messages of other branches, left out")
+                builder.leave_out_branch(str(message.get("id") or id))
     builder.conversation_id = str(chat.get("conversation_id") or chat.get("id") or "")
     return str(chat.get("title") or "")
 

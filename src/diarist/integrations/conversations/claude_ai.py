@@ -35,7 +35,7 @@ def build(found: JsonItem, builder: Builder) -> str:
             if str(message.get("uuid")) in branch:
                 _add(message, builder)
             else:
-                builder.note("messages of other branches, left out")
+                builder.leave_out_branch(str(message.get("uuid")))
     builder.conversation_id = str(chat.get("uuid") or "")
     return str(chat.get("name") or "")
 

@@ -1,4 +1,8 @@
-"""Reads session files of Claude Code: one line per event; a message spans several lines."""
+"""Reads session files of Claude Code: one line per event.
+
+An answer of the model spans several lines, one for each part. Each becomes a message of its own, as the file may be
+read in the middle of an answer, and stored messages never change.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from diarist.exceptions import InputError
 from diarist.integrations.conversations.building import Builder
 from diarist.integrations.conversations.content import ContentReader, has_results
 from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_object, fields_of
-from diarist.messages import Json, Part, TextPart
+from diarist.messages import Json, Part, ReasoningPart, TextPart
 
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
@@ -39,6 +43,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
     )
     titles: dict[str, str] = {}
     seen: set[str] = set()
+    thoughts: list[Part] = []
     side_only = all(fields_of(item.value).get("isSidechain") for item in found if _is_event(item.value))
     for item in found:
         with builder.reading(item.where):
@@ -63,13 +68,12 @@ def build(found: list[JsonItem], builder: Builder) -> str:
                 elif not has_results(message.get("content")):
                     builder.note("user lines with nothing but Claude Code's own output, left out")
                 continue
-            key = str(message.get("id") or uuid)
-            if parts:  # a line without parts is thinking that was not recorded; a later line continues the message
-                builder.append("assistant", parts, key=key, created_at=builder.time_of(event))
-    for key, turn in builder.begun.items():
-        # The id contains the number of parts: if the file is read in the middle of a turn, the longer turn gets another
-        # id, so a later reading adds it.
-        turn.id = builder.message_id(f"{key}\0{len(turn.parts)}")
+            thoughts += parts  # none for thinking that was not recorded
+            if not all(isinstance(part, ReasoningPart) for part in parts):
+                builder.add("assistant", thoughts, key=uuid, created_at=builder.time_of(event))
+                thoughts = []
+    if thoughts:
+        builder.note("reasoning at the end, without an answer, left out")
     # The file may have summaries of other sessions. This session's summary has the ``leafUuid`` of a line of the file.
     return next((title for leaf, title in titles.items() if leaf in seen), "")
 
