@@ -73,6 +73,15 @@ async def test_messages_stored_during_the_wait_are_not_saved_twice(storage: Stor
     assert await texts(memory) == ["hi", "ok", "more"]
 
 
+async def test_superseded_messages_are_not_saved_again(storage: Storage) -> None:
+    memory = Memory(storage=storage)
+    said = [Message.user("hi", id="m-hi"), Message.user("more", id="m-more")]
+    await memory.messages.save(said, thread="t")
+    await memory.threads.rewind("t", to="m-hi")
+    assert await memory.messages.save([*said, Message.user("other")], thread="t") == 1
+    assert await texts(memory) == ["hi", "other"]
+
+
 async def test_it_waits_no_longer_than_thread_wait(storage: Storage) -> None:
     memory = Memory(storage=storage, thread_wait=0.01)
     turn = await Turn(memory).begun()

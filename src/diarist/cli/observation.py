@@ -124,12 +124,12 @@ class Observing:
 
         started = time.monotonic()
         async with Memory(storage=self._storage, observational_memory=self._config) as memory:
-            superseded, note = await follow_branch(memory, self.conversation, self.thread, self.resource)
+            note = await follow_branch(memory, self.conversation, self.thread, self.resource)
             if note:
                 self.conversation.notes.append(note)
             begun = self.messages[0].created_at
             self.new_messages = await memory.messages.save(
-                [message for message in self.messages if message.id not in superseded],
+                self.messages,
                 thread=self.thread,
                 resource=self.resource,
                 created_at=begun,

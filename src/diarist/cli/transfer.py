@@ -200,11 +200,11 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
             for note, (first, *others) in titles.items():
                 typer.echo(f"Note: {first}{f' and {len(others):,} more' if others else ''}: {note}", err=True)
             for chat, thread in zip(chats, threads, strict=True):
-                superseded, note = await follow_branch(memory, chat, thread, how.resource)
+                note = await follow_branch(memory, chat, thread, how.resource)
                 if note:
                     typer.echo(f"Note: {chat.title}: {note}", err=True)
                 new = await memory.messages.save(
-                    [message for message in chat.messages if message.id not in superseded],
+                    chat.messages,
                     thread=thread,
                     resource=how.resource,
                     title=chat.title,

@@ -253,6 +253,7 @@ class Messages:
         return await self._embedding.catch_up(None if thread is None else Thread(id=thread, resource_id=owner), owner)
 
     async def _unknown(self, thread: str, messages: Sequence[Message]) -> builtins.list[Message]:
-        """Return the messages that the thread does not have and did not forget."""
+        """Return the messages that the thread does not have, on any branch, and did not forget."""
         known = await self._storage.existing_ids(thread, [message.id for message in messages], forgotten=True)
+        known |= {one.message.id for one in await self._storage.list_superseded(thread)}
         return [message for message in messages if message.id not in known]
