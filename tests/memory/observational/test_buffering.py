@@ -326,6 +326,19 @@ async def test_a_call_goes_on_when_its_run_waits_no_longer(storage: Storage) -> 
     assert chat.types()[3:] == ["observation-end", "activation", "status"]
 
 
+async def test_other_runs_do_not_wait_for_what_a_run_has_left(storage: Storage) -> None:
+    chat = await grown(Conversation(storage, config=buffering(observe_timeout=0.5)))
+    gate = chat.observer.gate = asyncio.Event()
+    await chat.turn(user("q", 40))
+    waits = list(chat.background.waits)
+    await chat.turn(user("q2", 1))
+    assert chat.background.waits == waits
+    gate.set()
+    await chat.settled()
+    memory = await chat.turn(user("q3", 1))
+    assert ids(memory.window.messages()) == [*SECOND, "q", "q2", "q3"]
+
+
 async def test_notes_that_come_after_the_end_of_their_run_are_kept(storage: Storage) -> None:
     chat = await grown(Conversation(storage, config=buffering(observe_timeout=0.5)))
     gate = chat.observer.gate = asyncio.Event()

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from time import monotonic
 
 from diarist.exceptions import StorageError
 from diarist.memory.background import Background
+from diarist.memory.leases import LEASE_TTL
 from diarist.memory.memory_note import keep_date
 from diarist.memory.observational import events
 from diarist.memory.observational.config import ObservationalMemoryConfig
@@ -54,7 +56,7 @@ WAIT_FOR_OTHERS = 5.0
 
 
 class Engine:
-    """Observational memory over a storage. Its only state is background work, so many threads and runs can share it.
+    """Observational memory over a storage. It holds no state of a thread or run, so many of them can share it.
 
     Args:
         clock: Returns an aware datetime; used for entries, events and back-off.
@@ -84,6 +86,7 @@ class Engine:
         self._submit = submit
         self.logs = LogStore(storage, self.config.scope)
         self._limits = limits_of(self.config)
+        self._left: dict[str, float] = {}  # when runs may wait again, by key of a diary
 
     async def open(
         self,
@@ -173,6 +176,16 @@ class Engine:
             patience=patience,
         )
 
+    def leave(self, key: str) -> None:
+        """Remember that a run waited for a diary as long as it may: its role is slow, or a killed process holds its
+        lease."""
+        now = monotonic()
+        self._left = {other: until for other, until in self._left.items() if until > now} | {key: now + LEASE_TTL}
+
+    def was_left(self, key: str) -> bool:
+        """Return True for a minute after ``leave``: other runs should not wait for this diary as well."""
+        return self._left.get(key, 0.0) > monotonic()
+
     def start(self, job: Job, emit: Emit | None) -> bool:
         """Start a background job, or put it into the queue; returns False if one of this name is running here."""
         work = self._submit or partial(self.work, emit=emit)
@@ -248,6 +261,7 @@ class RunMemory:
         self.patience = Patience(diary.config.observe_timeout, on_wait)
         self._engine = engine
         self._started_a_job = False
+        self._waits = not engine.was_left(window.log.key)
         self._jobs: dict[Operation, str] = {
             "observation": diary.logs.job_name(diary.thread_id, diary.resource_id, "observation"),
             "reflection": diary.logs.job_name(diary.thread_id, diary.resource_id, "reflection"),
@@ -397,7 +411,7 @@ class RunMemory:
             reflecting=self._running("reflection"),
             observer_ready=not backing_off(stored.observer_failures, now),
             reflector_ready=not backing_off(stored.reflector_failures, now),
-            may_wait=self.patience.left > 0,
+            may_wait=self._waits and self.patience.left > 0,
             cold=cold,
         )
 
@@ -623,6 +637,7 @@ class RunMemory:
         limit = f"{WAIT_FOR_OTHERS:g} s for another process"
         if not self.patience.left:
             limit = f"the {self.config.observe_timeout:g} s of observe_timeout"
+        self._engine.leave(self.log.key)
         await self.diary.stop_waiting(operation, self.log, tokens, since=since, limit=limit)
 
     async def _give_up(self, error: Exception) -> None:
