@@ -105,7 +105,7 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
 def sign_flip(first: Sequence[float], second: Sequence[float], *, seed: int = 1) -> float:
     """Return the two-sided p-value of the paired randomization test (Fisher 1935, Pitman 1937).
 
-    It is the share of draws of random signs for the differences whose sum is at least as far from 0 as the observed
+    It is the share of draws of random signs for the differences with a sum at least as far from 0 as the observed
     sum. There are as many draws as for ``bootstrap``, and the observed signs count as one more, so it is never 0.
     """
     units = [round((a - b) * 1e9) for a, b in zip(first, second, strict=True) if a != b]  # sums without rounding errors

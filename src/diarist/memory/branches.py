@@ -149,7 +149,7 @@ class Branches:
             if run is not None:
                 try:
                     gone = await self.move(run, seq_of(rows[-1]), for_turn=True)
-                except NotFoundError:  # the message was forgotten meanwhile
+                except NotFoundError:  # the message was forgotten in between
                     return await self.take_in(run, thread_id, given, made=made, on_divergence=on_divergence)
                 event = {"action": "branch", "after": last_id, "superseded": list(gone)}
             elif is_active:

@@ -39,7 +39,7 @@ async def observe(
     Args:
         log: The diary with the earlier notes for the Observer's prompt.
         timeout: Time limit of the Observer in seconds; None for no limit.
-        buffered: Store the entry to be activated later. So is an entry whose run has stopped waiting for it.
+        buffered: Store the entry to be activated later. So is an entry that its run no longer waits for.
         before_save: Awaited before the entry is saved, so that parallel calls are saved in order.
     """
     cycle_id = transitions.cycle_id(log.key, "observation", batch.sources)

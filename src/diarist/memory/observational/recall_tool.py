@@ -322,7 +322,7 @@ class _Recall:
             lines.append(line)
             ways = onwards
         if skipping:
-            raise ToolError(f'not a cursor of mode="threads": {one_line(cursor or "")!r}; leave it out to begin anew')
+            raise ToolError(f'not a cursor of mode="threads": {one_line(cursor or "")!r}; leave it out to begin again')
         return "\n".join(lines) or "There are no other conversations yet."
 
 

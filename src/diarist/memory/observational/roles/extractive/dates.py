@@ -53,7 +53,7 @@ _PAST = re.compile(
     r"held|wrote|read|rang|sent|spent|thought|won|lost|(?!(?:need|feed|speed|seed|indeed|hundred)\b)\w{2,}ed)\b"
 )
 _PRESENT = re.compile(r"(?i)(?:\b(?:is|are|am|be|gets?)(?:n['’]t)?|['’](?:s|m|re))\s(?:(?:\w+ly|already|not|so)\s)?\w+")
-_PLAN = re.compile(  # after these words, what is told in the past may be ahead
+_PLAN = re.compile(  # after these words, a day told in the past may be ahead
     r"(?i)\b(?:said|told|asked|supposed|hoped|wanted|invit\w+|promised|agreed|decided|arranged|offered|booked|planned|"
     r"scheduled|reserv\w+|registered|enrolled|signed up|tickets|is|are|would)\b|['’]d\b|\b(?:appointment|to)\s$"
 )
