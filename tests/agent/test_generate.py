@@ -267,7 +267,7 @@ async def test_thread_and_resource_reach_result_and_processors() -> None:
             {"provider_options": {"effort": "low"}},
             "provider_options must have a dictionary per provider, not {'effort': 'low'}; write {'openai': {",
         ),
-        ({"provider_options": {"a": {"extra_headers": ["X"]}}}, r"extra_headers of 'a' must be a dictionary, not \['X"),
+        ({"provider_options": {"a": {"extra_headers": ["X"]}}}, r"extra_headers of 'a' must be a dictionary, not list"),
         ({"provider_options": {"a": {"extra_headers": {"X-A": 1}}}}, "of 'a': header 'X-A' must be a text of one line"),
         ({"provider_options": {"a": {"extra_headers": {"X-A": "\n"}}}}, "of 'a': header 'X-A' must be a text of one"),
         ({"stop_when": 3}, "stop_when must be a function of the steps, or a list of such functions, not 3"),

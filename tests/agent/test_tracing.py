@@ -270,7 +270,7 @@ async def test_a_block_is_no_error_but_named(exporter: InMemorySpanExporter) -> 
 
 
 async def test_spans_hold_no_texts_of_a_model(exporter: InMemorySpanExporter) -> None:
-    model = ScriptedModel(ToolCall("work", {"n": "Mrs Moreno"}), "Mrs Moreno")
+    model = ScriptedModel(ToolCall("work", {"n": "Mrs Moreno"}), '"Mrs Moreno"')
     with pytest.raises(OutputError):
         await Agent(model=model, tools=[work]).generate("hi", output_type=dict[str, int])
     assert failure(exporter, "execute_tool work") == ("ERROR", "tool_error", ("exception",))

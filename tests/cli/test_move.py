@@ -12,6 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -339,6 +340,22 @@ def test_a_conversation_edited_after_an_import_goes_back(folder: Path) -> None:
     Path("chats.json").write_text(edited_chat("v2"))
     run("observe", "chats.json", "--storage", "memory.db")
     assert threads(folder / "memory.db") == {"c": ["u1", "a1", "v2"]}
+
+
+def test_a_chat_keeps_its_messages_when_its_first_tool_call_comes(folder: Path) -> None:
+    chat: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    Path("chat.json").write_text(json.dumps(chat))
+    run("import", "chat.json", "memory.db", "--thread", "t")
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    chat += [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "seen"},
+        {"role": "assistant", "content": "done"},
+    ]
+    Path("chat.json").write_text(json.dumps(chat))
+    run("import", "chat.json", "memory.db", "--thread", "t")
+    assert [text for text in threads(folder / "memory.db")["t"] if text] == ["hi", "hello", "look", "done"]
 
 
 def test_superseded_messages_are_not_imported_again(folder: Path) -> None:

@@ -316,6 +316,20 @@ def test_a_claude_code_session_is_the_users_words_and_the_assistants_lines(read:
     assert "keep x" in denied.result
 
 
+def test_reasoning_of_an_answer_that_the_user_stopped_belongs_to_no_other(read: Any):
+    thinking = [{"type": "thinking", "thinking": "a plan", "signature": "x"}]
+    chat = read(
+        lines(
+            event("user", "Plan it", uuid="1"),
+            event("assistant", thinking, uuid="2"),
+            event("user", "Stop. What is 2+2?", uuid="3"),
+            event("assistant", [{"type": "text", "text": "4"}], uuid="4"),
+        )
+    )
+    assert [[part.type for part in message.parts] for message in chat.messages] == [["text"]] * 3
+    assert chat.notes == ["reasoning without an answer, left out: 1 (first: line 3)"]
+
+
 def test_skipped_lines_of_a_session_are_counted(read: Any):
     assert read(lines(*SESSION)).notes == [
         "lines of type summary, left out: 2 (first: line 1)",

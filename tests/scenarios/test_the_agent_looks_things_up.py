@@ -483,7 +483,7 @@ async def test_a_foreign_thread_is_refused_like_one_that_does_not_exist(storage:
         ({"mode": "search"}, "the words to look for"),
         ({"mode": "search", "query": "?!"}, "at least one word"),
         ({"mode": "search", "query": "word", "cursor": "2"}, "not a cursor"),
-        ({"mode": "threads", "cursor": "nowhere"}, "leave it out to begin anew"),
+        ({"mode": "threads", "cursor": "nowhere"}, "leave it out to begin again"),
         ({"mode": "threads", "page": 2}, "page"),
     ],
 )

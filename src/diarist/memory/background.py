@@ -40,18 +40,18 @@ class Background:
         self._jobs: dict[str, _Job] = {}
         self._lock = threading.RLock()
 
-    def start(self, name: str, work: Callable[[], Awaitable[object]]) -> bool:
+    def start(self, name: str, work: Callable[[], Awaitable[object]], *, context: Context | None = None) -> bool:
         """Start ``work`` unless a job of this name is running; return True if it was started.
 
-        Its errors are logged; work cut off by the end of the program is silently left to the next run. The job does not
-        see the caller's tracing span or context variables.
+        Its errors are logged; work cut off by the end of the program is silently left to the next run. Unless
+        it gets a ``context``, the job does not see the caller's tracing span or context variables.
         """
         job = _Job(asyncio.get_running_loop())
         with self._lock:
             if self._job(name) is not None:
                 return False
             self._jobs[name] = job
-        job.task = job.loop.create_task(_run(name, work), name=f"diarist {name}", context=Context())
+        job.task = job.loop.create_task(_run(name, work), name=f"diarist {name}", context=context or Context())
         job.task.add_done_callback(lambda task: self._end(name, job))
         return True
 

@@ -339,7 +339,7 @@ class Diary:
             every: Polling interval in seconds.
 
         Raises:
-            NotFoundError: Also if the thread or resource was deleted during the watch, even if a new thread has its id.
+            NotFoundError: Also if the thread was deleted during the watch, even if a new one has its id.
             InputError: Also if ``every`` is not positive.
             StorageError: The storage cannot be reached.
         """

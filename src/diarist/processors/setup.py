@@ -113,7 +113,7 @@ def checked_provider_options(value: Any) -> dict[str, dict[str, Any]]:
         out[provider] = dict(cast(Mapping[str, Any], options))
         headers: Any = out[provider].get("extra_headers") or {}
         if not isinstance(headers, Mapping):
-            raise ConfigError(f"extra_headers of {provider!r} must be a dictionary, not {headers!r}")
+            raise ConfigError(f"extra_headers of {provider!r} must be a dictionary, not {type(headers).__name__}")
         for name, text in cast(Mapping[Any, Any], headers).items():
             if not all(isinstance(each, str) and each.isprintable() for each in (name, text)):
                 raise ConfigError(f"extra_headers of {provider!r}: header {name!r} must be a text of one line")

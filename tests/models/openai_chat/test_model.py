@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from diarist import Agent, Memory, ModelEntry
+from diarist import Agent, Memory, Message, ModelEntry
 from diarist.exceptions import (
     AuthenticationError,
     BadRequestError,
@@ -42,6 +42,7 @@ from diarist.messages import FilePart, utc_now
 from diarist.models import Model, ModelSettings, resolve
 from diarist.models.openai_chat import OpenAIChatModel
 from diarist.models.openai_chat.dialects import COMPATIBLE
+from diarist.processors import PIIDetector
 from diarist.storage import InMemoryStorage
 from diarist.testing import ScriptedModel
 from tests.loopback.openai_server import OpenAIServer
@@ -294,6 +295,26 @@ async def test_images_and_cited_pages(way: str) -> None:
     assert [(source.url, source.title) for source in step.sources] == [("https://a.example", "A")]
 
 
+async def test_images_and_cited_pages_split_no_text_and_come_once() -> None:
+    page = {"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A"}}
+    odd = [5, {"url_citation": "x"}, {"url_citation": {"url": 5}}]
+    image = {"image_url": {"url": "data:image/webp;base64,aGk="}}
+    deltas = [
+        {"content": "Mail ada@exam", "annotations": [page], "images": [image, {"image_url": "x"}]},
+        {"content": "ple.com now", "annotations": [page, *odd], "images": [image]},
+        {"annotations": "x", "images": 5},
+    ]
+    body = b"".join(b"data: %s\n\n" % _event({"delta": delta}) for delta in deltas) + STOP
+    async with raw_server(answer(body, type="text/event-stream")) as server:
+        model = OpenAIChatModel(provider="openrouter", name="m", base_url=f"http://{server.address}/v1")
+        agent = Agent(model=model, processors=[PIIDetector(redaction_method="placeholder")])
+        step = (await agent.generate("Draw.")).steps[0]
+        await model.close()
+    assert "ada" not in step.text
+    assert step.text.endswith(" now")
+    assert len(step.files) == len(step.sources) == 1
+
+
 @pytest.mark.parametrize("type", ["application/json", "text/plain"])
 async def test_an_error_with_status_200(type: str) -> None:
     body = b'{"error":{"message":"no such model","code":404}}'
@@ -336,6 +357,27 @@ async def test_an_answer_that_its_provider_broke_off_is_asked_for_again(way: str
         with pytest.raises(ModelAPIError, match="it ended with 'error'" if way == "library" else "upstream died"):
             await read(broken)
         await broken.close()
+
+
+@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
+async def test_the_error_of_a_broken_off_answer_shows_nothing_of_it(reason: str) -> None:
+    body = EVENT + b"data: %s\n\n" % _event({"delta": {"content": "secret"}, "finish_reason": reason})
+    async with raw_server(answer(body, type="text/event-stream")) as server:
+        with pytest.raises(ModelAPIError, match=f"it ended with {reason}") as caught:
+            await read_from(server)
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_answer_of_an_image_alone_stands_between_its_questions(openai_server: OpenAIServer) -> None:
+    drawn = Message(role="assistant", parts=[FilePart(media_type="image/png", data=b"hi")])
+    model = resolve("vllm/m", base_url=openai_server.base_url)
+    async with Agent(model=model) as agent:
+        await agent.generate([Message.user("Draw a cat"), drawn, Message.user("Make it blue")])
+    assert [(each["role"], each["content"]) for each in openai_server.requests[-1].body["messages"]] == [
+        ("user", "Draw a cat"),
+        ("assistant", "(image/png)"),
+        ("user", "Make it blue"),
+    ]
 
 
 @pytest.mark.parametrize("client", ["id", "address with secrets"])
@@ -405,9 +447,6 @@ WRONG = [
     _event({"delta": {"refusal": 5}}),
     _event({"delta": {"reasoning_details": {"text": "x"}}}),
     _event({"delta": {"reasoning_details": [5]}}),
-    _event({"delta": {"images": [{"image_url": "x"}]}}),
-    _event({"delta": {"images": [{"image_url": {"url": 5}}]}}),
-    _event({"delta": {"annotations": [{"url_citation": "x"}]}}),
     _event({"delta": {"tool_calls": {}}}),
     _event({"delta": {"tool_calls": [5]}}),
     _event({"delta": {"tool_calls": [{"index": 0, "id": "a", "function": "look"}]}}),
@@ -644,7 +683,7 @@ async def test_addresses_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://ada:secret@127.0.0.1:1")
     model = OpenAIChatModel(provider="vllm", name="m", base_url="http://models.example/v1")
-    with pytest.raises(ConfigError, match=r"the proxy 'socks5://127\.0\.0\.1:1'; only http"):
+    with pytest.raises(ConfigError, match="sets a socks5 proxy; only http"):
         await read(model)
 
 

@@ -52,7 +52,7 @@ async def test_a_judge_that_refuses_a_temperature_is_asked_without_it() -> None:
             raise BadRequestError("Unsupported value: 'temperature' does not support 0.0 with this model.", status=400)
         return '{"scores": {"hate": 0.0}, "reason": ""}'
 
-    judge = ScriptedModel(judged)
+    judge = ScriptedModel(judged, name="thinker")
     agent = Agent(
         model=ScriptedModel("ok", "ok"), input_processors=[ModerationProcessor(model=judge, categories=["hate"])]
     )

@@ -197,7 +197,9 @@ def read_conversations(
         chats: list[Conversation] = []
         empty = 0
         for number in range(1, len(found) + 1) if select is None else [select]:
-            builder = Builder(zone=zone, scope=format, skip_broken=skip_broken_lines)
+            # A plain chat becomes one in OpenAI's form with its first tool call: its messages keep their ids.
+            scope = "openai" if format == "plain" else format
+            builder = Builder(zone=zone, scope=scope, skip_broken=skip_broken_lines)
             title = reader.build(found[number - 1], builder)
             builder.finish()
             if not builder.messages:

@@ -63,6 +63,9 @@ def build(found: list[JsonItem], builder: Builder) -> str:
             parts = content.parts(message.get("content"))
             if event["type"] == "user":
                 said = [part for part in map(_own_words, parts) if part is not None]
+                if said and thoughts:  # the user stopped the answer
+                    builder.note("reasoning without an answer, left out")
+                    thoughts = []
                 if said:
                     builder.add("user", said, key=uuid, created_at=builder.time_of(event))
                 elif not has_results(message.get("content")):
@@ -73,7 +76,7 @@ def build(found: list[JsonItem], builder: Builder) -> str:
                 builder.add("assistant", thoughts, key=uuid, created_at=builder.time_of(event))
                 thoughts = []
     if thoughts:
-        builder.note("reasoning at the end, without an answer, left out")
+        builder.note("reasoning without an answer, left out")
     # The file may have summaries of other sessions. This session's summary has the ``leafUuid`` of a line of the file.
     return next((title for leaf, title in titles.items() if leaf in seen), "")
 

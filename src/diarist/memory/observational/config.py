@@ -214,7 +214,7 @@ class ObservationalMemoryConfig:
         observe_timeout: Seconds that one run waits for the Observer and the Reflector, all calls together. After
             that an event reports this, the turn continues, and so does the call, in the background. Without buffering
             the call is cancelled.
-        background_timeout: Time limit of one call of the Observer or the Reflector, in seconds.
+        background_timeout: Time limit of one call in the background, or of one that a turn waits for, in seconds.
         on_debug_event: Function that receives, as a flat mapping, each ``data-om-*`` event, also of background work and
             manual calls, and each decision with its inputs (type ``decision``). It must not be async; its errors are
             logged.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -56,7 +57,7 @@ WAIT_FOR_OTHERS = 5.0
 
 
 class Engine:
-    """Observational memory over a storage. It holds no state of a thread or run, so many of them can share it.
+    """Observational memory over a storage, for many threads and runs. Its only state is background work.
 
     Args:
         clock: Returns an aware datetime; used for entries, events and back-off.
@@ -578,11 +579,12 @@ class RunMemory:
                 outcome.append(await self._engine.work(job, emit=self.diary.emit, run=self))
             except StorageError as error:
                 outcome.append(error)
-                raise
+                if not self.patience.left:
+                    raise  # no run reports it
 
         with self.patience.spend():
             if self.config.buffers:
-                self._started_a_job |= background.start(job.name, work)
+                self._started_a_job |= background.start(job.name, work, context=copy_context())
                 await background.wait(job.name, self.patience.left)
             else:
                 await work()

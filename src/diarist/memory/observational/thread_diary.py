@@ -85,6 +85,9 @@ class Patience:
         self.pause(0)
         try:
             yield
+        except asyncio.CancelledError:  # the work may go on in the background
+            self.lose()
+            raise
         finally:
             self.pause(0)
             self._seconds, self._since = self.left, None

@@ -191,8 +191,8 @@ def proxy_for(url: str) -> str | None:
     if proxy and "://" not in proxy:
         proxy = f"http://{proxy}"
     if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        shown = without_secrets(proxy)
-        raise ConfigError(f"the environment sets the proxy {shown!r}; only http and https proxies are supported")
+        kind = urlsplit(proxy).scheme  # the rest may have a password
+        raise ConfigError(f"the environment sets a {kind} proxy; only http and https proxies are supported")
     return proxy
 
 

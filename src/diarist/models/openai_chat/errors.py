@@ -36,7 +36,7 @@ def typed_errors(provider: str, *, server: str, total: float) -> Generator[None]
         raise ModelTimeoutError(said, provider=provider) from error
     except (ClientError, OSError) as error:
         said = str(error) or type(error).__name__
-        shown = re.sub(r"//[^/\s]*@", "//", said)  # without the user and password of a proxy
+        shown = re.sub(r"//\S*@", "//", said)  # without the user and password of a proxy
         raise ModelConnectionError(f"the connection to {server} failed: {shown}", provider=provider) from (
             error if shown == said else None
         )
@@ -80,7 +80,8 @@ def _not_found(url: str, body: object) -> str:
 
 def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> ModelError | None:
     """Return the error that an event in an open stream, or a choice in it, reports; or None."""
-    if not event.get("error") and "error" not in (event.get(name) for name in ("object", "type", "finish_reason")):
+    ended = event.get("finish_reason")
+    if not event.get("error") and ended not in _FAILED and "error" not in (event.get("object"), event.get("type")):
         return None
     code, kind = _names(event)
     return api_error(
@@ -90,9 +91,13 @@ def event_error(provider: str, event: dict[str, Any], *, server: str = "") -> Mo
         code=code,
         type=kind,
         in_stream=True,
-        otherwise=as_text(event)[:500],
+        otherwise=f"it ended with {event.get('native_finish_reason') or ended}" if ended else as_text(event)[:500],
         server=server,
     )
+
+
+_FAILED = ("error", "insufficient_system_resource")
+"""Finish reasons of answers that the provider broke off: OpenRouter's, DeepSeek's."""
 
 
 def _names(body: object) -> tuple[str, str]:

@@ -85,6 +85,10 @@ class AnswerReader:
         self._reasoning_field = _REASONING_FIELDS[0]
         self._reasoning_details: list[dict[str, Any]] = []
         self._calls = ToolFragments()
+        self._images: dict[str, None] = {}
+        """URLs. They are sent at the end, as cited pages are, so that no text is split; some servers repeat them."""
+        self._cited: dict[str, str] = {}
+        """Titles of cited pages, by URL."""
         self._said_anything = False
         self._refusal = ""
         self._reason: str | None = None
@@ -161,7 +165,7 @@ class AnswerReader:
         reason: FinishReason = _FINISH.get(self._reason or "stop", "other")
         if self._refusal:
             reason = "content-filter"
-        if reason == "content-filter" and not self._said_anything and not self._calls:
+        if reason == "content-filter" and not (self._said_anything or self._calls or self._images):
             raise ContentFilterError(
                 f"{self._server} withheld its answer: {self._refusal or 'content filter'}",
                 provider=self._provider,
@@ -170,7 +174,14 @@ class AnswerReader:
             reason = "tool-calls"
         payload = ModelFinishPayload(reason=reason, usage=self._usage, response_id=self._response_id, model=self._model)
         try:
-            return [*self._close(), *self._calls.finish(), ModelFinish(payload=payload)]
+            pages = [SourceChunk(payload=SourcePayload(url=url, title=title)) for url, title in self._cited.items()]
+            return [
+                *self._close(),
+                *map(_image, self._images),
+                *pages,
+                *self._calls.finish(),
+                ModelFinish(payload=payload),
+            ]
         except ValueError as error:
             raise self._unreadable(b"", error) from error
 
@@ -205,12 +216,10 @@ class AnswerReader:
         if text := _plain(delta, "content"):
             out += self._open("text")
             out.append(TextDelta(payload=TextPayload(text=self._whole(text), id=self._id)))
-        for image in _typed(delta, "images", list, []):
-            out += [*self._close(), _image(image["image_url"]["url"])]
-        for note in _typed(delta, "annotations", list, []):
-            if cited := note.get("url_citation"):
-                payload = SourcePayload(url=_typed(cited, "url", str, ""), title=_typed(cited, "title", str, ""))
-                out += [*self._close(), SourceChunk(payload=payload)]
+        for image in _with_url(delta.get("images"), "image_url"):
+            self._images.setdefault(image["url"])
+        for cited in _with_url(delta.get("annotations"), "url_citation"):
+            self._cited.setdefault(cited["url"], str(cited.get("title") or ""))
         self._refusal += _typed(delta, "refusal", str, "")
         if calls := _typed(delta, "tool_calls", list, []):
             out += self._close()
@@ -285,6 +294,14 @@ def _plain(delta: dict[str, Any], name: str) -> str:
     if not isinstance(delta.get(name), list):
         return _typed(delta, name, str, "")
     return "".join(_typed(part, "text", str, "") for part in cast(list[dict[str, Any]], delta[name]))
+
+
+def _with_url(items: Any, name: str) -> list[dict[str, Any]]:
+    """Return the objects of that name in a list, if they have a URL. Others are ignored: no provider needs them."""
+    every = cast(list[Any], items) if isinstance(items, list) else []
+    found = [cast(dict[str, Any], item).get(name) for item in every if isinstance(item, dict)]
+    objects = [cast(dict[str, Any], one) for one in found if isinstance(one, dict)]
+    return [one for one in objects if isinstance(one.get("url"), str) and one["url"]]
 
 
 def _image(url: str) -> FileChunk:

@@ -26,7 +26,7 @@ from diarist.models.openai_chat.dialects import Dialect, takes_sampling
 from diarist.tools import ToolDefinition
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_TEXT = re.compile(r"text/|application/(.+\+)?(json|xml|(x-)?yaml)\b")
+_TEXT = re.compile(r"text/|application/(.+\+)?(jsonl?|x-ndjson|xml|toml|(x-)?yaml)\b", re.IGNORECASE)
 """Media types of files that are sent as text. OpenAI accepts only PDF as a file."""
 _NOT_BODY = ("extra_headers", "extra_body")
 
@@ -154,7 +154,9 @@ def _answer(message: PromptMessage, dialect: Dialect, *, thought: bool) -> Itera
         if isinstance(part, ToolCallPart) and not part.provider_executed
     ]
     if not text and not calls:
-        return
+        text = "\n".join(f"({part.media_type})" for part in message.parts if isinstance(part, FilePart))
+        if not text:
+            return
     out: dict[str, Any] = {"role": "assistant", "content": text or None}
     if dialect.echoes_reasoning:
         for part in message.parts:

@@ -100,14 +100,14 @@ class ChunkReader:
         # A proxy that loses its upstream often closes the stream cleanly. A complete answer has the provider's finish
         # reason or, from some chat completion servers, at least the final usage. Test models report neither.
         raw = details.get("finish_reason")
-        if "error" in (response.finish_reason, raw):
+        parts = self._parts()
+        if "error" in (response.finish_reason, raw) and (raw in (None, "error") or not parts):
             raise api_error(provider, body=None, in_stream=True, otherwise=f"it ended with {raw or 'error'!r}")
         told = raw is not None  # perhaps one that the library does not know
         complete = told or (response.finish_reason is not None and response.usage.output_tokens > 0)
         if not complete and model.provider is not None and response.state != "suspended":
             raise ModelConnectionError(f"the answer of {provider} broke off before its end", provider=provider)
         yield from self._close()
-        parts = self._parts()
         for index, part in enumerate(parts):
             if isinstance(part, lib.ToolCallPart | lib.NativeToolCallPart):
                 yield from self._call(index, part)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
-from weakref import WeakSet
 
 import orjson
 
@@ -23,8 +22,8 @@ from diarist.processors.base import call_sync_or_async
 from diarist.run_context import count_usage
 from diarist.tracing import span
 
-_own_temperature = WeakSet[Model]()
-"""Models that refused a temperature."""
+_own_temperature = set[str]()
+"""Ids of models that refused a temperature."""
 
 
 @cache
@@ -51,7 +50,7 @@ async def answer_of(model: Model, messages: list[PromptMessage], output: OutputS
 
     ``doing``: the verb in the span's name. Raises ModelError.
     """
-    settings = ModelSettings(temperature=None if model in _own_temperature else 0.0)
+    settings = ModelSettings(temperature=None if model.id in _own_temperature else 0.0)
     request = ModelRequest(prompt=Prompt(messages=messages), settings=settings, output=output)
     entry = ModelEntry(model=model)
     refusal: BadRequestError | None = None
@@ -60,7 +59,7 @@ async def answer_of(model: Model, messages: list[PromptMessage], output: OutputS
         try:
             answer = await _answer_to(request, model, doing)
             if refusal is not None:
-                _own_temperature.add(model)
+                _own_temperature.add(model.id)
             return answer
         except BadRequestError as error:
             if request.settings.temperature is None:
