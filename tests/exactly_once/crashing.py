@@ -41,7 +41,6 @@ REMOVAL_STEPS = (
     "list_threads",
     "rewrite_generation",
     "rewrite_sent",
-    "save_resource",
     "save_working_memory",
     "update_thread",
 )
@@ -52,6 +51,7 @@ UNUSED = {
     "list_events": "memory writes events, and never reads them but for callers",
     "list_forgotten": "clones, exports and clients that send no ids ask for it",
     "list_resources": "it is for exports, which change nothing",
+    "save_resource": "no resource has metadata to empty; tests/memory/test_diary_forget.py has some",
     "set_branch": "no client goes back here; tests/memory/test_branches_and_kills.py has such turns",
 }
 """Steps that no schedule has, with the reason."""
