@@ -727,6 +727,71 @@ def test_plans_are_ahead_and_the_past_is_behind(sentence: str, meaning: str | No
     assert dates == ([meaning] if meaning else [])
 
 
+@pytest.mark.parametrize(
+    ("sentence", "meaning"),
+    [
+        # only mentioned
+        ("Thanks again for Friday", None),
+        ("Thank you so much for Friday", None),
+        ("Apologies for Monday", None),
+        ("Sales for Monday are up", None),
+        ("The numbers for Tuesday look bad", None),
+        ("I live for Friday nights", None),
+        ("I am sorry again for Monday", None),
+        ("Here is the receipt for Saturday", None),
+        ("What is the total for Monday?", None),
+        ("My score for Sunday: 78", None),
+        ("No entry for Monday yet", None),
+        ("This bill is for Saturday", None),
+        # plans told as over
+        ("The hotel we booked for Saturday was terrible", None),
+        ("The flight was booked for Tuesday but got cancelled", None),
+        ("The launch scheduled for Tuesday went well", None),
+        ("I said I would finish it by Monday and I did", None),
+        ("The party we planned for Saturday was a success", None),
+        ("The tickets for Sunday were expensive", None),
+        ("The doctor's appointment for Monday went well", None),
+        ("He promised to pay by Monday but didn't", None),
+        ("I have to say the hotel we booked for Saturday was terrible", None),
+        ("I have to say this weekend was great", None),
+        ("I was so excited for Friday", None),
+        # the past, after "is" or "are"
+        ("Here are the photos we took on Saturday", "7 March 2026"),
+        ("Where is the file you sent on Monday?", "9 March 2026"),
+        ("This is the cake I made on Sunday", "8 March 2026"),
+        ("There are two people I met on Monday", "9 March 2026"),
+        ("Is the dress you bought on Saturday blue?", "7 March 2026"),
+        ("My boss is angry that I missed Monday", "9 March 2026"),
+        ("The results are what I expected on Friday", "6 March 2026"),
+        ("I learned the exam is at noon on Friday", None),
+        # "he's" may be "he is" or "he has"
+        ("He's visited us on 1 July", None),
+        ("She's made it on 1 July", None),
+        ("The museum's closed on 1 May", None),
+        ("He's visited us this Friday", None),
+        ("She's finished it this weekend", None),
+        ("He's moved on Monday", None),
+        ("She's arrived on 2 March", "2 March 2026"),
+        ("It's planned for 1 July", "1 July 2026"),
+        ("It's currently booked for 23 May", "23 May 2026"),
+        ("The shop's currently closed on Monday", None),
+        ("It's scheduled for Friday", "13 March 2026"),
+        ("The shop's closed until Monday", "16 March 2026"),
+        # ahead
+        ("Please book a table for Friday", "13 March 2026"),
+        ("What are your plans for Saturday?", "14 March 2026"),
+        ("I can't wait for Friday", "13 March 2026"),
+        ("So excited for Friday!", "13 March 2026"),
+        ("This weekend I'm heading to the lake - excited!", "the weekend of 14 March 2026"),
+        ("The meeting is set for Monday", "16 March 2026"),
+        ("I need it by Friday because the boss asked for it", "13 March 2026"),
+    ],
+)
+def test_days_told_as_over_or_only_mentioned_are_not_ahead(sentence: str, meaning: str | None) -> None:
+    dates = re.findall(r" \(meaning ([^)]+)\)", annotate_dates(sentence, date(2026, 3, 11)))
+    assert dates == ([meaning] if meaning else [])
+
+
 @given(
     st.sampled_from(
         ["I booked it", "It was moved", "We worked", "They said it stays", "It is planned", "I'll be there"]

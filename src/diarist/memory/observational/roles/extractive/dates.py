@@ -1,8 +1,7 @@
 """Compute the calendar dates of phrases such as "next Friday", "last summer" or "two weeks ago".
 
 English only. Ambiguous phrases get no date. "Next Friday" is the Friday of the week after the message (weeks begin on
-Monday), "last Friday" the latest one before it. Seasons are the northern ones.
-"""
+Monday), "last Friday" the latest one before it. Seasons are the northern ones."""
 
 from __future__ import annotations
 
@@ -14,12 +13,10 @@ from diarist.memory.memory_note import MONTHS, WEEKDAYS, long_date
 _COUNTED = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS = {"a": 1, "an": 1} | {word: value for value, word in enumerate(_COUNTED, start=1)}
 _NEAR = {"day after tomorrow": 2, "tomorrow": 1, "day before yesterday": -2, "yesterday": -1, "last night": -1}
-_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-"""The month in which each season begins."""
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}  # the month in which each begins
 _COUNT = rf"\d{{1,3}}|{'|'.join(_NUMBERS)}"
 _UNIT = "day|weekend|week|month|year"
-_WEEKDAY = "|".join(WEEKDAYS)
-_MONTH = "|".join([*MONTHS, *(name[:3] for name in MONTHS), "Sept"])
+_WEEKDAY, _MONTH = "|".join(WEEKDAYS), "|".join([*MONTHS, *(name[:3] for name in MONTHS), "Sept"])
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 
 _PHRASE = re.compile(
@@ -30,8 +27,7 @@ _PHRASE = re.compile(
     | (?:(?P<lead>in|for)\s(?:about\s|(?<=for\s)(?:over|almost|nearly|the\s(?:last|past))\s)?)?
       (?P<count>{_COUNT})\s(?P<unit>{_UNIT})s?
       (?:(?P<way>\sago|\sfrom\snow)|(?!\s(?:of|or|to)\b|\sand\s(?:{_COUNT})\s(?:{_UNIT})))
-    | (?:(?P<on>(?<!thanks\s)(?<!thank\syou\s)(?<!sorry\s)for|by|until|till|since)\s)?(?:
-      (?P<which>next|last|this\spast|this\scoming|this|coming)\s
+    | (?:(?P<on>for|by|until|till|since)\s)?(?:(?P<which>next|last|this\spast|this\scoming|this|coming)\s
       (?P<period>{_WEEKDAY}|weekend|week|month|year|{"|".join(_SEASONS)}|Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)
     | (?P<weekday>{_WEEKDAY})(?!s\b|,?\s(?:the\s)?(?:\d|{_MONTH})|\s?(?:to|through|and|or|–|-)\s?(?:{_WEEKDAY})))
     )\b(?!\s?\(meaning)""",
@@ -41,21 +37,23 @@ _YEARLY = re.compile(r"\b(?:birthday|anniversary|born|every|each|annual|yearly)\
 _RECURRING = re.compile(
     r"(?i)(?:\b(?:every|each|most|some|any|a|per|the|of|good|black|cyber|to|through|and|or)|[-–&/])\s?(?:on\s)?$"
 )
-_CLAUSE_END = re.compile(r"[,;:()–—]")
+_CLAUSE_END = re.compile(r"[,;:()–—]|\bbecause\b")
 _PERFECT = re.compile(r"\b(?:have|has|been)\b|['’]ve\b", re.IGNORECASE)
 _FUTURE = re.compile(
-    r"(?i)\b(?:will|going to|gonna|planning to|plans? to|due|deadline|must|needs?|wants?|have to|has to|let['’]s|"
-    r"remind|next|upcoming|postponed|rescheduled|extended|(?:i|we) (?:fly|leave|meet|travel|arrive|start|move|go|have|"
-    r"see|present))\b|['’](?:ll|d like|m \w+ing|re \w+ing)\b|\b(?:am|are) \w+ing\b"
+    r"(?i)\b(?:will|going to|gonna|plan(?:s|ning)? (?:to|for)|forecast|(?:excited|wait) for|due|deadline|must|needs?|"
+    r"wants?|ha(?:ve|s) to|let['’]s|remind|next|upcoming|postponed|rescheduled|extended|(?:i|we) (?:fly|leave|meet|"
+    r"travel|arrive|start|move|go|have|see|present))\b|['’](?:ll|d like|(?:m|re) \w+ing|s (?:\w+ly )?\w+ed for)\b|"
+    r"\b(?:am|are) \w+ing\b"
 )
 _PAST = re.compile(
     r"(?i)\b(?:was|were|did|didn['’]t|had|went|got|saw|met|came|took|made|said|told|bought|found|left|gave|ran|began|felt|"
-    r"held|wrote|read|rang|sent|spent|thought|won|lost|(?!(?:need|feed|speed|seed|indeed|hundred)\b)\w{2,}ed)\b"
+    r"held|wrote|read|rang|sent|spent|thought|won|lost|(?!(?:need|feed|speed|seed|indeed|hundred|excited)\b)\w{2,}ed)\b"
 )
-_PRESENT = re.compile(r"(?i)(?:\b(?:is|are|am|be|gets?)(?:n['’]t)?|['’](?:s|m|re))\s(?:(?:\w+ly|already|not|so)\s)?\w+")
+_PRESENT = re.compile(r"(?i)(?:\b(?:is|are|am|be|gets?)(?:n['’]t)?|['’](?:m|re))\s(?:(?:\w+ly|already|not|so)\s)?\w+")
 _PLAN = re.compile(  # after these words, a day told in the past may be ahead
     r"(?i)\b(?:said|told|asked|supposed|hoped|wanted|invit\w+|promised|agreed|decided|arranged|offered|booked|planned|"
-    r"scheduled|reserv\w+|registered|enrolled|signed up|tickets|is|are|would)\b|['’]d\b|\b(?:appointment|to)\s$"
+    r"scheduled|reserv\w+|registered|enrolled|signed up|tickets|would|(?:book|schedule|set) (?:a|the|it|my|our))\b|"
+    r"['’](?:d|s (?:\w+ly )?(?:\w+ed|held))\b|\b(?:appointment|to|(?:is|are) (?:now )?(?:set|\w+ed))\s$"
 )
 
 
@@ -63,8 +61,7 @@ def annotate_dates(sentence: str, said: date | None) -> str:
     """Add ``(meaning 13 March 2026)`` after each phrase with a date that can be computed.
 
     ``said`` is the day of the message in the configured time zone; if it is None, nothing is added. "Today" gets no
-    date, since each note is under the heading of its day.
-    """
+    date, since each note is under the heading of its day."""
     if said is None:
         return sentence
     told: set[str | None] = {None}
@@ -89,9 +86,12 @@ def has_date(sentence: str) -> bool:
 
 def _meaning(phrase: re.Match[str], said: date) -> str | None:
     before = _CLAUSE_END.split(phrase.string[: phrase.start()])[-1]
-    clause = before + phrase[0] + _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
+    after = _CLAUSE_END.split(phrase.string[phrase.end() :], maxsplit=1)[0]
+    tail = re.split(r"(?i)\b(?:is|are)\b(?:\s\w+ed\b)?", before)[-1]  # "I heard it is on Friday" may look ahead
+    clause = before + phrase[0] + after
+    past, told, over = (bool(_PAST.search(_PRESENT.sub("", part))) for part in (clause, tail, after))
     # 1 if the clause looks ahead, -1 if it looks back ("is booked" does not), 0 if neither or both
-    tense = bool(_FUTURE.search(clause)) - bool(_PAST.search(_PRESENT.sub("", clause)))
+    tense = bool(_FUTURE.search(clause)) - past
     if near := phrase["near"]:
         return long_date(said + timedelta(days=_NEAR[near.lower()]))
     if phrase["day"]:
@@ -108,11 +108,11 @@ def _meaning(phrase: re.Match[str], said: date) -> str | None:
     on, day, plan = (phrase["on"] or "").lower(), phrase["weekday"], bool(_PLAN.search(before))
     if day and (not day[0].isupper() or day.title() == WEEKDAYS[said.weekday()] or _RECURRING.search(before)):
         return None
-    back = on == "since" or (tense < 0 and not on and not plan)
-    unsure = not (on and plan) if tense < 0 else day and not tense and not on  # the day may be ahead or behind
+    back = on == "since" or (tense < 0 and not on and not plan and (told or tail == before))
+    sure = (on and plan) if tense < 0 else tense or not day or (plan if on == "for" else on)
     which, period = (phrase["which"] or "this").lower(), (phrase["period"] or day).lower()
     meaning = _period(which, period, said, -1 if back else 1)
-    return meaning if back or not unsure or meaning == _period(which, period, said, -1) else None
+    return meaning if back or (sure and not over) or meaning == _period(which, period, said, -1) else None
 
 
 def _day_of_month(phrase: re.Match[str], said: date, tense: int) -> str | None:
