@@ -191,6 +191,16 @@ async def test_a_storage_returns_equal_chunks() -> None:
     assert await cache.get("other") is None
 
 
+async def test_a_storage_keeps_only_the_newest_answer_to_a_request() -> None:
+    storage = InMemoryStorage()
+    cache = StorageCache(storage)
+    for text in ("one", "two", "three"):
+        await cache.put("k", [chunk async for chunk in ScriptedModel(text).stream(_request())], ttl=60)
+    (answer,) = await storage.list_events("response-cache:k")
+    assert "three" in str(answer.data)
+    assert await cache.get("k") is not None
+
+
 def _request() -> Any:
     from diarist.messages import Prompt
     from diarist.models.base import ModelRequest

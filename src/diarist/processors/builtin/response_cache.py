@@ -62,7 +62,7 @@ class InMemoryCache:
 
 
 class StorageCache:
-    """Stores answers as events in a ``Storage``, with one key per request. All processes that use it share them.
+    """Stores the newest answer to each request in a ``Storage``, as an event. All processes that use it share them.
 
     Args:
         storage: Any storage; keys begin with ``response-cache:``.
@@ -80,6 +80,7 @@ class StorageCache:
 
     async def put(self, key: str, chunks: list[Chunk], *, ttl: float) -> None:
         entry = {"expires": self._clock() + ttl, "chunks": chunks_to_json(chunks)}
+        await self._storage.delete_events(f"response-cache:{key}")  # expired, or of a call at the same time
         await self._storage.append_event(f"response-cache:{key}", "answer", entry)
 
 
