@@ -29,10 +29,10 @@ async def follow_branch(memory: Memory, chat: Conversation, thread: str, resourc
     kept = list(takewhile(shown.__contains__, rows))
     if not kept or not chat.other_branches.issuperset(rows[len(kept) :]):
         return "edited since an earlier import; the thread cannot go back, so new messages are added at its end"
-    paths = {branch.id: list(takewhile(shown.__contains__, (row.id for row in branch.messages))) for branch in stored}
-    known = max(paths, key=lambda id: len(paths[id]), default=None)
-    if known is not None and paths[known]:  # an earlier import had the file's branch
+    paths = [(list(takewhile(shown.__contains__, (row.id for row in branch.messages))), branch.id) for branch in stored]
+    path, known = max(paths, key=lambda found: len(found[0]), default=(list[str](), ""))
+    if path:  # an earlier import had the file's branch
         await memory.threads.switch_branch(thread, known, resource=resource)
-        kept = paths[known]
+        kept = path
     await memory.threads.rewind(thread, to=kept[-1], resource=resource)
     return "edited since an earlier import; the earlier branch is superseded"

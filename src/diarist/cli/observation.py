@@ -129,10 +129,7 @@ class Observing:
                 self.conversation.notes.append(note)
             begun = self.messages[0].created_at
             self.new_messages = await memory.messages.save(
-                self.messages,
-                thread=self.thread,
-                resource=self.resource,
-                created_at=begun,
+                self.messages, thread=self.thread, resource=self.resource, created_at=begun
             )
             self.stored = True
             await memory.diary.observe(

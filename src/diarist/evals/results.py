@@ -289,9 +289,7 @@ class Results:
 
 def _average(name: str, values: Sequence[float], metric: Metric, runs: Sequence[float]) -> Average:
     mean, total = fmean(values), len(values)
-    if metric.binary or not can_bootstrap(
-        values
-    ):  # for other values from 0 to 1, Wilson's interval is on the safe side
+    if metric.binary or not can_bootstrap(values):  # Wilson's is on the safe side for other values from 0 to 1
         return Average(name, total, mean, wilson(mean * total, total), "Wilson", tuple(runs))
     return Average(name, total, mean, bootstrap(values), "bootstrap", tuple(runs))
 

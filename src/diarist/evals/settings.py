@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit, urlunsplit
 
 from diarist.evals.datasets import DATASETS
 from diarist.evals.records import Record, read_record
 from diarist.exceptions import InputError
 from diarist.messages import Json
+from diarist.models.openai_chat.connections import without_secrets
 from diarist.models.providers import PROVIDERS, server_url
 
 BUILT_IN = ("om", "om-recall", "summary", "semantic", "last", "full")
@@ -112,8 +112,7 @@ class Settings:
         url = self.urls.get(role) or (server_url(provider) if provider in PROVIDERS else None)
         if not slash or url is None:
             return None
-        parts = urlsplit(url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        return without_secrets(url).rstrip("/")
 
     def bound(self) -> dict[str, Json]:
         """Return the settings that must not change between the processes of one run."""

@@ -229,8 +229,8 @@ class Diary:
     async def clear(self, *, thread: str | None = None, resource: str | None = None) -> None:
         """Delete the diary with its earlier generations, its events, and the parts of memory notes that mention it.
 
-        The messages stay, all of them raw, and are observed again when they are due. Overrides and the thread's title
-        stay. The Observer replaces its own title when it finds another; until then, ``forget`` empties that title.
+        The messages stay, all of them raw, and are observed again when they are due. The thread's title
+        stays. The Observer replaces its own title when it finds another; until then, ``forget`` empties that title.
 
         Raises NotFoundError, InputError.
         """

@@ -258,7 +258,7 @@ def resolve_embedder(
     positive("", "timeout", timeout)
     provider, model = providers.split_id(given)
     base_url = base_url or providers.server_url(provider)
-    api_key = providers.clean_key(provider, api_key) or providers.key(provider)
+    api_key = providers.key(provider, api_key)
     resolver = "diarist.models.embedders.resolve_embedder"
     providers.check_available(provider, api_key=api_key, base_url=base_url, resolver=resolver)
     return LibraryEmbedder(provider, model, dimension=dimension, base_url=base_url, api_key=api_key, timeout=timeout)

@@ -103,10 +103,10 @@ def key_name(provider: str) -> str | None:
     return next((name for name in PROVIDERS[provider].keys if os.environ.get(name, "").strip()), None)
 
 
-def key(provider: str) -> str | None:
-    """Return the provider's key from the environment, or None. Raises ConfigError as ``clean_key`` does."""
+def key(provider: str, given: str | None) -> str | None:
+    """Return the given key, else the provider's from the environment, or None. Raises ConfigError as ``clean_key``."""
     name = key_name(provider)
-    return clean_key(provider, os.environ[name]) if name else None
+    return clean_key(provider, given) or clean_key(provider, os.environ[name] if name else None)
 
 
 def clean_key(provider: str, api_key: str | None) -> str | None:
@@ -136,7 +136,7 @@ def check_available(
     """
     info = PROVIDERS[provider]
     keyless = info.base_url is not None and base_url is not None
-    if info.keys and not api_key and not keyless and not has_key(provider):
+    if info.keys and not api_key and not keyless:
         names = " or ".join(info.keys)
         raise ConfigError(f"no key for {provider!r}: set {names}, or pass api_key= to {resolver}")
     try:

@@ -59,7 +59,7 @@ def resolve(
         return LibraryModel.around(model)
     provider, name = providers.split_id(model)
     base_url = base_url or providers.server_url(provider)
-    api_key = providers.clean_key(provider, api_key) or providers.key(provider)
+    api_key = providers.key(provider, api_key)
     lean = client == "lean" or (client == "auto" and provider in DIALECTS)
     if lean and provider not in DIALECTS:
         raise ConfigError(f"there is no lean client for {provider!r}, only for {', '.join(sorted(DIALECTS))}")

@@ -588,9 +588,8 @@ class RunMemory:
                 await background.wait(job.name, self.patience.left)
             else:
                 await work()
-        for error in outcome:
-            if isinstance(error, StorageError):
-                raise error
+        if outcome and isinstance(outcome[0], StorageError):
+            raise outcome[0]
         is_mine = outcome != [False]
         if self._running(operation):
             await self._stop_waiting(operation, since)

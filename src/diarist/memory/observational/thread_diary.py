@@ -151,7 +151,7 @@ class ThreadDiary:
     """The diary of a thread (or of its resource), with the roles that write it. Sends the events of this work.
 
     Attributes:
-        config: The configuration with the overrides of this thread or resource.
+        config: The configuration of observational memory.
         emit: Receives each event; the event log of the diary gets it too.
         manual: The work was requested by a user, so memory does not retry it by itself.
         patience: Of the run that waits for the work; None: no run waits.

@@ -90,15 +90,18 @@ def _messages(prompt: Prompt, dialect: Dialect, provider: str) -> list[bytes]:
             key = (dialect, provider, thought)
         derived = message.derived
         if derived is not None and derived.encoded is not None and derived.encoded[0] == key:
-            turns.append((message, derived.encoded[1]))
-            continue
-        encoded = b",".join(map(dumps, chat_messages(message, dialect, provider, thought=thought)))
-        if derived is not None:
-            derived.encoded = (key, encoded)
-        turns.append((message, encoded))
-    for role, run in groupby((turn for turn in turns if turn[1]), key=lambda turn: turn[0].role):
+            encoded = derived.encoded[1]
+        else:
+            encoded = b",".join(map(dumps, chat_messages(message, dialect, provider, thought=thought)))
+            if derived is not None:
+                derived.encoded = (key, encoded)
+        if encoded:
+            turns.append((message, encoded))
+    if not dialect.joins_users:
+        return [*out, *(encoded for _, encoded in turns)]
+    for role, run in groupby(turns, key=lambda turn: turn[0].role):
         same = list(run)
-        if role == "user" and len(same) > 1 and dialect.joins_users:
+        if role == "user" and len(same) > 1:
             joined = _joined([message for message, _ in same])
             out.extend(map(dumps, _user(joined, dialect, provider)))
         else:
