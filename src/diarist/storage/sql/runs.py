@@ -51,8 +51,8 @@ async def _insert_run(connection: Connection, run: Run, ttl: float) -> int | Non
     """Insert a live run of a locked thread; return its token, or None if the run exists or the thread is busy."""
     return await connection.value(
         "INSERT INTO diarist_runs (id, thread_id, resource_id, state, token, guarded, expires_at, created_at)"
-        " SELECT :id, :thread, :resource, 'live',"
-        " (SELECT coalesce(max(token), 0) + 1 FROM diarist_runs WHERE thread_id = :thread), :guarded, {now} + :ttl, {now}"
+        " SELECT :id, :thread, :resource, 'live', (SELECT coalesce(max(token), 0) + 1 FROM diarist_runs"
+        " WHERE thread_id = :thread), :guarded, {now} + :ttl, {now}"
         " WHERE NOT EXISTS (SELECT 1 FROM diarist_runs WHERE id = :id)"
         " AND NOT EXISTS (SELECT 1 FROM diarist_runs WHERE thread_id = :thread AND state = 'live') RETURNING token",
         id=run.id,
