@@ -113,10 +113,8 @@ class StorageLedger:
         events = await self._since(key, newest)
         if events is None:
             newest = await self._last(key, lambda event: True)
-            known = [] if newest is None else [newest] if "upto" in newest.data else await self._after(key, 0)
-            # Events of earlier versions have no total.
-            totals = [(event.data["upto"], float(event.data["before"])) for event in known if "upto" in event.data]
-            upto, total = totals[-1] if totals else (0, 0.0)
+            known: dict[str, Any] = newest.data if newest else {}
+            upto, total = known.get("upto", 0), float(known.get("before", 0))  # earlier versions wrote no totals
             events = await self._after(key, upto)
         if events:
             newest, total = events[-1], total + sum(map(_usd, events))

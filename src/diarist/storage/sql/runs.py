@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from diarist.checks import checked
 from diarist.databases.base import Connection, Row
@@ -28,18 +29,11 @@ async def begin_run(
         await insert_thread(connection, thread, created_by=run_id)
     else:
         require_resource(thread, resource_id)
-    found = await connection.first(
-        "SELECT coalesce(max(token), 0) + 1, EXISTS (SELECT 1 FROM diarist_runs WHERE id = :run),"
-        " EXISTS (SELECT 1 FROM diarist_runs WHERE thread_id = :thread AND state = 'live')"
-        " FROM diarist_runs WHERE thread_id = :thread",
-        run=run_id,
-        thread=thread.id,
-    )
-    assert found is not None
-    token, is_known, is_busy = found
-    if is_known:
-        raise ConflictError(f"run {run_id!r} exists already")
-    if is_busy:
+    run = Run(id=run_id, thread_id=thread.id, resource_id=thread.resource_id, state="live", token=0, guarded=guarded)
+    token = await _insert_run(connection, run, ttl)
+    if token is None:
+        if await get_run(connection, run_id) is not None:
+            raise ConflictError(f"run {run_id!r} exists already")
         live = await connection.first(  # a heartbeat, which does not lock the thread, commits earlier or fails
             f"SELECT {_COLUMNS}, expires_at, expires_at <= {{now}} FROM diarist_runs"
             " WHERE thread_id = :thread AND state = 'live' {for update}",
@@ -49,20 +43,24 @@ async def begin_run(
             if not live[-1]:
                 raise ThreadBusyError(f"run {live[0]!r} of thread {thread.id!r} is live")
             await end_run(connection, _run(live), "interrupted", died_at=live[-2])
-    run = Run(
-        id=run_id, thread_id=thread.id, resource_id=thread.resource_id, state="live", token=token, guarded=guarded
-    )
-    await connection.execute(
+        token = await _insert_run(connection, run, ttl)
+    return replace(run, token=token)
+
+
+async def _insert_run(connection: Connection, run: Run, ttl: float) -> int | None:
+    """Insert a live run of a locked thread; return its token, or None if the run exists or the thread is busy."""
+    return await connection.value(
         "INSERT INTO diarist_runs (id, thread_id, resource_id, state, token, guarded, expires_at, created_at)"
-        " VALUES (:id, :thread, :resource, 'live', :token, :guarded, {now} + :ttl, {now})",
-        id=run_id,
-        thread=thread.id,
-        resource=thread.resource_id,
-        token=token,
-        guarded=guarded,
+        " SELECT :id, :thread, :resource, 'live', (SELECT coalesce(max(token), 0) + 1 FROM diarist_runs"
+        " WHERE thread_id = :thread), :guarded, {now} + :ttl, {now}"
+        " WHERE NOT EXISTS (SELECT 1 FROM diarist_runs WHERE id = :id)"
+        " AND NOT EXISTS (SELECT 1 FROM diarist_runs WHERE thread_id = :thread AND state = 'live') RETURNING token",
+        id=run.id,
+        thread=run.thread_id,
+        resource=run.resource_id,
+        guarded=run.guarded,
         ttl=ttl_micros(ttl),
     )
-    return run
 
 
 async def heartbeat(connection: Connection, run: Run, *, ttl: float = 60.0) -> None:

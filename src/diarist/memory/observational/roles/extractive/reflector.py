@@ -13,8 +13,11 @@ from diarist.memory.observational.roles.extractive.tools import shorten
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
-RANKS = {"🔴": 2, "✅": 2, "🟡": 1, "🟢": 0}
-"""Importance of the marks: lines of rank 0 are dropped first, those of rank 2 never."""
+RANKS = {"🔴": 3, "✅": 2, "🟡": 1, "🟢": 0}
+"""Importance of the marks: lines of rank 0 are dropped first."""
+
+_SHORT = 160
+"""Characters to which all lines are cut before important ones are dropped."""
 
 _LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>[🔴✅🟡🟢])\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
 _MEANING = re.compile(r"\s?\(meaning[^()]*\)")
@@ -80,8 +83,8 @@ class ExtractiveReflector:
 
     Puts notes of one day under one heading, and keeps only the newest of equal notes. Then drops lines, the oldest
     first, until the rest is below the target: lines marked 🟢, then 🟡 or unmarked ones, details before the line that
-    they belong to. At least one line stays, and so do lines marked 🔴 or ✅, without indentation if they belonged to a
-    dropped line. If the rest is still too long, its lines are cut to 160, then 100, then 60 characters.
+    they belong to. If only lines marked 🔴 or ✅ are left, cuts them to 160 characters; then drops ✅, then
+    🔴. At least one line stays. An important detail of a dropped line loses its indentation.
 
     Args:
         counter: Counts the result; o200k_base by default.
@@ -107,18 +110,23 @@ class ExtractiveReflector:
             ranks.append(min(rank, ranks[parents[-1]]) if below and rank < 2 else rank)
             days.setdefault(line.date, place)
         newest = {fingerprint(line.body) or line.text: place for place, line in enumerate(noted)}
-        kept = dict.fromkeys(sorted(newest.values(), key=lambda place: (days[noted[place].date], place)))
-        excess = self._counter.count(write_lines(noted[place] for place in kept)) - target_tokens
-        for place in sorted(kept, key=lambda place: (ranks[place], parents[place], -place)):
-            if ranks[place] < 2 and excess >= 0 and len(kept) > 1:
-                del kept[place]
-                excess -= self._counter.count(f"{noted[place]}\n")
-        lines = [replace(noted[place], detail=parents[place] != place and parents[place] in kept) for place in kept]
-        for length in (160, 100, 60):
-            if self._counter.count(write_lines(lines)) >= target_tokens:
-                lines = [replace(line, text=shorten(line.text, length)) for line in lines]
-        text = write_lines(lines)
+        places = sorted(newest.values(), key=lambda place: (days[noted[place].date], place))
+        kept = {place: noted[place] for place in places}
+        order = sorted(kept, key=lambda place: (ranks[place], parents[place], -place))
+        self._drop(kept, [place for place in order if ranks[place] < 2], target_tokens)
+        if self._counter.count(write_lines(kept.values())) >= target_tokens:
+            kept = {place: replace(line, text=shorten(line.text, _SHORT)) for place, line in kept.items()}
+            self._drop(kept, [place for place in order if ranks[place] >= 2], target_tokens)
+        text = write_lines(
+            replace(line, detail=parents[place] != place and parents[place] in kept) for place, line in kept.items()
+        )
         warnings = ["the extractive Reflector does not follow guidance"] if guidance else []
-        if (tokens := self._counter.count(text)) >= target_tokens:
-            warnings.append(f"{tokens:,} tokens are left; only a model could drop more")
         return Reflected(text=text, usage=Usage(), model=EXTRACTIVE, calls=0, warnings=tuple(warnings))
+
+    def _drop(self, kept: dict[int, Line], places: Sequence[int], target_tokens: int) -> None:
+        """Drop lines from ``kept`` in this order until the rest is below the target, or only one line is left."""
+        excess = self._counter.count(write_lines(kept.values())) - target_tokens
+        for place in places:
+            if excess < 0 or len(kept) == 1:
+                return
+            excess -= self._counter.count(f"{kept.pop(place)}\n")
