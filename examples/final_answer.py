@@ -26,7 +26,7 @@ def researcher(request: ModelRequest) -> ToolCall | str:
 
 async def main() -> None:
     agent = Agent(model=ScriptedModel(researcher), tools=[search], max_steps=4)
-    for processors in ([], [EnsureFinalResponse(4)]):
+    for processors in ([], [EnsureFinalResponse()]):
         result = await agent.generate("Find everything.", extra_processors=processors)
         print(f"{result.stopped_by}: {result.text or '(nothing)'}")
 

@@ -145,6 +145,7 @@ class RunningTurn:
                 messages=self._list.messages,
                 system_messages=self._list.system,
                 step_number=number,
+                is_last=False,
                 steps=[],
                 model=MODEL,
                 tools={},

@@ -278,7 +278,7 @@ class StepAttempt:
         """Call ``process_input_step`` of all processors, then ``prepare_step``; both may change the setup."""
         function, model = self.options.get("prepare_step"), self.setup.model
         last = None if function is None else Hook.of(PREPARE_STEP, "prepare_step", function)
-        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=self.so_far.steps)
+        call = OnInputStep(messages=self.context.messages, setup=self.setup, steps=self.so_far.steps, is_last=self.last)
         await self._ask(call, last=last)
         if self.fallback:
             self.setup.model = model

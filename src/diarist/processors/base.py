@@ -147,12 +147,14 @@ class ProcessInputArgs(ProcessorArgs[D, S], Generic[D, S]):
 class ProcessInputStepArgs(ProcessorArgs[D, S], Generic[D, S]):
     """The setup of the step after the processors before this one; return the fields to change.
 
-    ``structured_output`` is the schema that the answer must fit, if any.
+    ``is_last``: True if ``max_steps`` allows no step after this one. ``structured_output`` is the schema that the
+    answer must fit, if any.
     """
 
     messages: list[Message]
     system_messages: list[SystemMessage]
     step_number: int
+    is_last: bool
     steps: list[StepResult]
     model: Model
     tools: dict[str, Tool]

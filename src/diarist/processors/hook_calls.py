@@ -162,6 +162,7 @@ class OnInputStep(HookCall):
     origin: ClassVar[Origin | None] = "context"
     setup: StepSetup
     steps: list[StepResult]
+    is_last: bool = False
     changed: dict[str, Any] = field(default_factory=dict[str, Any])
     processor_id: str = ""
 
@@ -172,6 +173,7 @@ class OnInputStep(HookCall):
             messages=self._show(self.messages.messages),
             system_messages=self.messages.system,
             step_number=self.step or 0,
+            is_last=self.is_last,
             steps=list(self.steps),
             model=setup.model,
             tools=dict(setup.tools),

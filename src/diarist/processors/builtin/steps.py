@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 from diarist.checks import texts, whole
@@ -58,28 +59,30 @@ class EnsureFinalResponse(Processor[Any]):
     In the last step, it removes all tools and adds a system message that asks for an answer.
 
     Args:
-        max_steps: The agent's or the call's ``max_steps``.
+        max_steps: Number of model calls after which a run must have its answer. None: ``max_steps`` of the agent or
+            of the call.
         text: The system message of the last step.
 
     Example::
 
-        Agent(model="openai/gpt-5-mini", max_steps=8, input_processors=[EnsureFinalResponse(8)])
+        Agent(model="openai/gpt-5-mini", max_steps=8, input_processors=[EnsureFinalResponse()])
     """
 
     edits_in_place = False
 
-    def __init__(self, max_steps: int, *, text: str = _LAST_STEP) -> None:
-        whole("EnsureFinalResponse", "max_steps", max_steps, least=1)
+    def __init__(self, max_steps: int | None = None, *, text: str = _LAST_STEP) -> None:
+        if max_steps is not None:
+            whole("EnsureFinalResponse", "max_steps", max_steps, least=1)
         texts("EnsureFinalResponse", text=text)
         if not text:
             raise ConfigError("EnsureFinalResponse: text must not be empty")
-        self._max_steps = max_steps
+        self._max_steps = inf if max_steps is None else max_steps
         self._text = text
 
     def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepResult | None:
         """Remove the tools and add the system message in the last step."""
         calls = sum(step.request is not None for step in args.steps)  # the first step of a resumed run has none
-        if calls < self._max_steps - 1:
+        if not args.is_last and calls < self._max_steps - 1:
             return None
         system = [*args.system_messages, SystemMessage(self._text, self.id)]
         return {"tools": {}, "tool_choice": "none", "system_messages": system}
