@@ -142,6 +142,23 @@ def test_storage_recovers_once_the_cause_is_gone(path: Path) -> None:
     asyncio.run(storage.close())
 
 
+@pytest.mark.parametrize("how", ["moved", "replaced"])
+def test_nothing_is_written_to_a_file_that_is_no_longer_there(path: Path, how: str) -> None:
+    storage = SQLiteStorage(path)
+    asyncio.run(storage.create_thread(TRIP))
+    away = path.rename(path.with_name("away.db"))
+    if how == "replaced":
+        path.touch()
+    with pytest.raises(StorageError, match=r"memory\.db was moved, deleted or replaced.*start the program again"):
+        asyncio.run(storage.update_thread("trip", title="lost"))
+    away.rename(path)
+    assert asyncio.run(storage.update_thread("trip", title="stored")).title == "stored"
+    path.unlink()
+    asyncio.run(storage.close())
+    assert asyncio.run(storage.get_thread("trip")) is None
+    asyncio.run(storage.close())
+
+
 READ_ONLY = """
 import asyncio, os, sys
 from diarist.exceptions import StorageError
