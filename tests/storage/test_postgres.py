@@ -218,6 +218,19 @@ async def test_a_transaction_starts_again_on_a_new_connection(storage: PostgresS
     assert (await task).title == "new"
 
 
+async def test_connections_to_a_server_that_became_read_only_are_replaced(
+    storage: PostgresStorage, rival: Rival
+) -> None:
+    await rival.connection.execute("ALTER DATABASE app SET default_transaction_read_only = on")
+    try:
+        await rival.connection.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+        with pytest.raises(StorageError, match="read-only transaction; connect to the primary server"):
+            await storage.create_thread(TRIP)
+    finally:
+        await rival.connection.execute("ALTER DATABASE app RESET default_transaction_read_only")
+    assert await storage.create_thread(TRIP)
+
+
 async def test_waiting_too_long_for_a_lock_raises_storage_error(postgres_url: str, rival: Rival) -> None:
     async with PostgresStorage(postgres_url, busy_timeout=0.05) as storage:
         await storage.create_thread(TRIP)

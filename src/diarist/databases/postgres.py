@@ -289,7 +289,8 @@ class _Try:
             raise NoAnswerError from error
         except Exception as error:
             self._lost = driver.is_closed() or isinstance(error, asyncpg.InternalClientError)
-            if self._lost:
+            if self._lost or _sqlstate(error) == _READ_ONLY:
+                usable = False
                 pool.drop_idle()
             raise
         finally:
@@ -308,6 +309,8 @@ class _Try:
         return broken and (self.mode == "read" or not self.committing)
 
 
+_READ_ONLY = "25006"
+"""A write on a read-only server: after a failover, the URL may lead to another server, but these connections do not."""
 _COLLISIONS = {
     "23503",  # foreign key: the referenced row was just deleted
     "23505",  # unique: the row was just inserted
