@@ -8,6 +8,7 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,6 +217,24 @@ async def test_a_transaction_starts_again_on_a_new_connection(storage: PostgresS
     await rival.connection.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
     await rival.connection.execute("COMMIT")
     assert (await task).title == "new"
+
+
+async def test_a_transaction_starts_again_if_its_connection_broke_before_the_commit(
+    storage: PostgresStorage, postgres_url: str
+) -> None:
+    attempts = 0
+
+    async def rename(connection: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        await connection.execute("UPDATE diarist_threads SET title = title || 'x'")
+        if attempts == 1:
+            await fetch(postgres_url, f"SELECT pg_terminate_backend(pid, 10000) {OTHERS}")
+
+    await storage.create_thread(replace(TRIP, title=""))
+    await storage.database.write(rename)
+    found = await storage.get_thread("trip")
+    assert (attempts, found and found.title) == (2, "x")
 
 
 async def test_connections_to_a_server_that_became_read_only_are_replaced(

@@ -280,7 +280,7 @@ class _Try:
                         await driver.execute("ROLLBACK")
                         usable = True
                 raise
-            self.committing = True
+            self.committing = not driver.is_closed()
             await driver.execute("COMMIT")
             usable = True
             return result
@@ -289,6 +289,8 @@ class _Try:
             raise NoAnswerError from error
         except Exception as error:
             self._lost = driver.is_closed() or isinstance(error, asyncpg.InternalClientError)
+            if str(error).startswith(_NOT_SENT):
+                self.committing = False
             if self._lost or _sqlstate(error) == _READ_ONLY:
                 usable = False
                 pool.drop_idle()
@@ -309,6 +311,8 @@ class _Try:
         return broken and (self.mode == "read" or not self.committing)
 
 
+_NOT_SENT = "cannot switch to state"
+"""Begins the driver's error if the server has ended the connection before a statement was sent."""
 _READ_ONLY = "25006"
 """A write on a read-only server: after a failover, the URL may lead to another server, but these connections do not."""
 _COLLISIONS = {
