@@ -272,6 +272,22 @@ async def test_waiting_too_long_for_a_connection_raises_storage_error(postgres_u
         assert await storage.get_thread("trip")
 
 
+async def test_calls_wait_while_the_server_accepts_no_more_connections(postgres_url: str) -> None:
+    await fetch(postgres_url, "CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
+    await fetch(postgres_url, "CREATE SCHEMA theirs AUTHORIZATION guest")
+    try:
+        url = postgres_url.replace("postgres:@", "guest@")
+        async with PostgresStorage(url, schema="theirs") as storage:
+            threads = [replace(TRIP, id=f"trip {number}") for number in range(4)]
+            assert await asyncio.gather(*map(storage.create_thread, threads))
+            async with opened_at_first_use(PostgresStorage(url, schema="theirs", busy_timeout=0.05)) as other:
+                with pytest.raises(StorageError, match=r"too many.*, for 0\.05 seconds .*raise max_connections"):
+                    await other.get_thread("trip 0")
+    finally:
+        await fetch(postgres_url, "DROP OWNED BY guest CASCADE")
+        await fetch(postgres_url, "DROP ROLE guest")
+
+
 async def test_a_cancelled_transaction_leaves_nothing_and_a_clean_connection(postgres_url: str, rival: Rival) -> None:
     async with PostgresStorage(postgres_url, pool_size=1) as storage:
         run = await storage.begin_run("run", TRIP)

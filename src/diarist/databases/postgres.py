@@ -7,6 +7,7 @@ import atexit
 import os
 import random
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -359,16 +360,26 @@ class _Pool:
         except TimeoutError:
             raise _PoolBusyError from None
         try:
-            while self._idle:
-                driver = self._idle.pop()
-                if not driver.is_closed():
-                    break
-            else:
-                driver = await self._connect()
+            return await self._idle_or_new()
         except BaseException:
             self._free.release()
             raise
-        return driver
+
+    async def _idle_or_new(self) -> Any:
+        """Return an idle connection, or open one. If the server accepts no more, wait for either."""
+        deadline, pause = time.monotonic() + self._busy_timeout, 0.02
+        while True:
+            while self._idle:
+                driver = self._idle.pop()
+                if not driver.is_closed():
+                    return driver
+            try:
+                return await self._connect()
+            except asyncpg.TooManyConnectionsError:
+                if time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, 0.5)
 
     def release(self, driver: Any, *, usable: bool) -> None:
         """Return a connection to the pool. An unusable one is closed, so the server rolls back its transaction."""
@@ -493,7 +504,8 @@ _REMEDIES = {
     "42501": "; grant the user the missing privilege, or connect as another user",
     "25006": "; connect to the primary server, which accepts writes",
     "53100": "; free some space on the server's disk",
-    "53300": "; raise max_connections of the server, or lower pool_size here or elsewhere",
+    "53300": ", for {seconds:g} seconds (busy_timeout); raise max_connections of the server, or lower pool_size here or"
+    " elsewhere",
     "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout",
     "57P03": "; wait until the server is up",
 }
