@@ -260,6 +260,15 @@ async def test_waiting_too_long_for_a_lock_raises_storage_error(postgres_url: st
         assert (await storage.update_thread("trip", title="new")).title == "new"
 
 
+async def test_a_time_limit_of_the_server_is_named(storage: PostgresStorage, postgres_url: str, rival: Rival) -> None:
+    await storage.create_thread(TRIP)
+    await rival.begins("SELECT FROM diarist_threads FOR UPDATE")
+    async with PostgresStorage(f"{postgres_url}&statement_timeout=50") as limited:
+        with pytest.raises(StorageError, match=r"due to statement timeout.*server's statement_timeout: raise that"):
+            await limited.update_thread("trip", title="new")
+    await rival.connection.execute("COMMIT")
+
+
 async def test_waiting_too_long_for_a_connection_raises_storage_error(postgres_url: str, rival: Rival) -> None:
     async with PostgresStorage(postgres_url, pool_size=1, busy_timeout=0.2) as storage:
         await storage.create_thread(TRIP)

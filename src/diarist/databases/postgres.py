@@ -506,6 +506,7 @@ _REMEDIES = {
     "53100": "; free some space on the server's disk",
     "53300": ", for {seconds:g} seconds (busy_timeout); raise max_connections of the server, or lower pool_size here or"
     " elsewhere",
+    "57014": "; it was cancelled by another program, or by the server's statement_timeout: raise that for this user",
     "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout",
     "57P03": "; wait until the server is up",
 }
