@@ -240,7 +240,7 @@ class PostgresDatabase(Database):
         if isinstance(error, _PoolBusyError):
             reason = (
                 f"all {self._pool_size} connections have been in use for {self._busy_timeout:g} seconds;"
-                " raise pool_size or busy_timeout, or do less at once"
+                " check that the server answers, raise pool_size or busy_timeout, or do less at once"
             )
         elif isinstance(error, NoAnswerError):
             reason = (
