@@ -191,6 +191,35 @@ def test_read_only_file(folder_mode: str) -> None:
         assert f"make the file and the folder {folder} writable" in said or "readable and writable" in said
 
 
+LIMITED = """
+import asyncio, resource, sys
+from pathlib import Path
+from diarist.exceptions import StorageError
+from diarist.storage import SQLiteStorage, Thread
+
+async def create(id):
+    await storage.create_thread(Thread(id=id, resource_id="ada"))
+
+async def main():
+    await create("one")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{storage.location}-wal").stat().st_size, -1))
+    try:
+        await create("two")
+    except StorageError as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    await create("two")
+    await storage.close()
+
+storage = SQLiteStorage(sys.argv[1])
+asyncio.run(main())
+"""
+
+
+def test_a_limit_of_the_file_system_is_named_and_may_be_lifted(path: Path) -> None:
+    assert "memory.db: disk I/O error; check the disk and its limits" in run_python(LIMITED, path)
+
+
 async def test_readers_do_not_wait_for_a_writer(path: Path, writer: sqlite3.Connection) -> None:
     writer.execute("UPDATE diarist_threads SET title = 'uncommitted'")
     async with SQLiteStorage(path, busy_timeout=0) as storage:

@@ -321,7 +321,9 @@ def _file_path(path: str | os.PathLike[str]) -> Path:
 
 _REMEDIES = {
     "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
-    "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
+    "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path; or raise the limit of"
+    " open files (ulimit -n)",
+    "SQLITE_IOERR": "; check the disk and its limits (quota, ulimit -f), and that no program has removed the -wal file",
     "SQLITE_NOTADB": "; move it away, or choose another path",
     "SQLITE_CORRUPT": "; the file is damaged: restore a copy, or save what is readable with"
     " the command .recover of the sqlite3 shell",
