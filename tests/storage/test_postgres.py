@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import socket
@@ -139,6 +140,30 @@ async def test_settings_end_with_their_transaction_since_a_pooler_may_serve_anot
         during, after = await storage.database.write(in_and_after)
         assert during == ["agents", "7s"]
         assert after == ['"$user", public', "0"]
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("threading.Thread.start", RuntimeError("can't start new thread")),
+        ("asyncio.new_event_loop", OSError(errno.EMFILE, "Too many open files")),
+        ("socket.socket", OSError(errno.EMFILE, "Too many open files")),
+    ],
+)
+async def test_a_process_that_is_at_its_limits(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, function: str, error: Exception
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    async with opened_at_first_use(PostgresStorage(postgres_url)) as storage:
+        with monkeypatch.context() as patched:
+            patched.setattr(function, refuse)
+            with pytest.raises(
+                StorageError, match=r"cannot create thread in .*(new thread|open files); raise the limits"
+            ):
+                await storage.create_thread(TRIP)
+        assert await storage.create_thread(TRIP)
 
 
 async def test_missing_database(postgres_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import os
 import random
 import threading
@@ -175,7 +176,10 @@ class PostgresDatabase(Database):
                 with self._lock:
                     pool = self._pool
                     if pool is None or pool.pid != os.getpid():
-                        self._pool = pool = _Pool(self._connect, self._pool_size, self._busy_timeout)
+                        try:
+                            self._pool = pool = _Pool(self._connect, self._pool_size, self._busy_timeout)
+                        except (OSError, RuntimeError) as error:
+                            raise StorageError(f"cannot {doing} in {self.location}: {error}{_LIMITS}") from error
                         weakref.finalize(self, pool.close, cancel=True, wait=0).atexit = False
             try:
                 job = pool.submit(partial(self._repeated, pool, mode, doing, work))
@@ -252,7 +256,8 @@ class PostgresDatabase(Database):
         else:
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details
             if isinstance(error, OSError):
-                reason += "; start PostgreSQL there, or correct the URL"
+                is_limit = error.errno in (errno.EMFILE, errno.ENFILE)
+                reason += _LIMITS if is_limit else "; start PostgreSQL there, or correct the URL"
             reason += _REMEDIES.get(state, "").format(seconds=self._busy_timeout)
         if tried.committing and tried.mode == "write":
             reason += "; the connection broke during the commit, so the changes may have been stored or not"
@@ -343,7 +348,11 @@ class _Pool:
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="diarist-postgres", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
         _living.add(self)
 
     def submit(self, job: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
@@ -492,6 +501,7 @@ def _quoted(name: str) -> str:
 
 # --- errors ------------------------------------------------------------------------------------------------
 
+_LIMITS = "; raise the limits of the process (ulimit -n, -u)"
 _POOLED = "; let the pooler (such as PgBouncer) use session pooling"
 _REMEDIES = {
     "26000": _POOLED,
