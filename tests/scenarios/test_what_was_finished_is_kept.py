@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, CancelSignal, Memory, Message, Processor, Tool
+from diarist import Agent, CancelSignal, Memory, Message, Processor, Tool, concurrency
 from diarist.exceptions import (
     BadRequestError,
     ConflictError,
@@ -377,6 +377,28 @@ async def test_an_end_that_fails_once_keeps_the_answer(make: MakeMemory) -> None
     with pytest.raises(StorageError, match="disk is full"):
         await agent.generate("go", thread="t")
     assert await texts(memory) == ["go", "Understood, noted."]
+
+
+async def test_a_call_whose_end_cannot_be_stored_does_not_wait_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "CLEANUP_GRACE", 0)
+    answers = asyncio.Event()
+
+    class Silent(WatchedStorage):
+        async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            if name == "finish_run" and self.calls[name] == 1:
+                raise StorageError("no answer")
+            if name == "finish_run":
+                await answers.wait()
+            return await call()
+
+    memory = Memory(storage=Silent())
+    agent = Agent(model=answering(), memory=memory)
+    async with asyncio.timeout(20):
+        with pytest.raises(StorageError, match="no answer"):
+            await agent.generate("go", thread="t")
+    answers.set()
+    await agent.generate("next", thread="t")
+    assert await texts(memory) == ["go", "Understood, noted.", "next", "Understood, noted."]
 
 
 class Losing(WatchedStorage):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +142,30 @@ async def test_settings_end_with_their_transaction_since_a_pooler_may_serve_anot
         assert after == ['"$user", public', "0"]
 
 
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("threading.Thread.start", RuntimeError("can't start new thread")),
+        ("asyncio.new_event_loop", OSError(errno.EMFILE, "Too many open files")),
+        ("socket.socket", OSError(errno.EMFILE, "Too many open files")),
+    ],
+)
+async def test_a_process_that_is_at_its_limits(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, function: str, error: Exception
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    async with opened_at_first_use(PostgresStorage(postgres_url)) as storage:
+        with monkeypatch.context() as patched:
+            patched.setattr(function, refuse)
+            with pytest.raises(
+                StorageError, match=r"cannot create thread in .*(new thread|open files); raise the limits"
+            ):
+                await storage.create_thread(TRIP)
+        assert await storage.create_thread(TRIP)
+
+
 async def test_missing_database(postgres_url: str) -> None:
     async with opened_at_first_use(PostgresStorage(postgres_url.replace("/app?", "/nowhere?"))) as storage:
         with pytest.raises(StorageError, match=r'"nowhere" does not exist; create the database'):
@@ -218,6 +244,37 @@ async def test_a_transaction_starts_again_on_a_new_connection(storage: PostgresS
     assert (await task).title == "new"
 
 
+async def test_a_transaction_starts_again_if_its_connection_broke_before_the_commit(
+    storage: PostgresStorage, postgres_url: str
+) -> None:
+    attempts = 0
+
+    async def rename(connection: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        await connection.execute("UPDATE diarist_threads SET title = title || 'x'")
+        if attempts == 1:
+            await fetch(postgres_url, f"SELECT pg_terminate_backend(pid, 10000) {OTHERS}")
+
+    await storage.create_thread(replace(TRIP, title=""))
+    await storage.database.write(rename)
+    found = await storage.get_thread("trip")
+    assert (attempts, found and found.title) == (2, "x")
+
+
+async def test_connections_to_a_server_that_became_read_only_are_replaced(
+    storage: PostgresStorage, rival: Rival
+) -> None:
+    await rival.connection.execute("ALTER DATABASE app SET default_transaction_read_only = on")
+    try:
+        await rival.connection.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+        with pytest.raises(StorageError, match="read-only transaction; connect to the primary server"):
+            await storage.create_thread(TRIP)
+    finally:
+        await rival.connection.execute("ALTER DATABASE app RESET default_transaction_read_only")
+    assert await storage.create_thread(TRIP)
+
+
 async def test_waiting_too_long_for_a_lock_raises_storage_error(postgres_url: str, rival: Rival) -> None:
     async with PostgresStorage(postgres_url, busy_timeout=0.05) as storage:
         await storage.create_thread(TRIP)
@@ -226,6 +283,15 @@ async def test_waiting_too_long_for_a_lock_raises_storage_error(postgres_url: st
             await storage.update_thread("trip", title="new")
         await rival.connection.execute("COMMIT")
         assert (await storage.update_thread("trip", title="new")).title == "new"
+
+
+async def test_a_time_limit_of_the_server_is_named(storage: PostgresStorage, postgres_url: str, rival: Rival) -> None:
+    await storage.create_thread(TRIP)
+    await rival.begins("SELECT FROM diarist_threads FOR UPDATE")
+    async with PostgresStorage(f"{postgres_url}&statement_timeout=50") as limited:
+        with pytest.raises(StorageError, match=r"due to statement timeout.*server's statement_timeout: raise that"):
+            await limited.update_thread("trip", title="new")
+    await rival.connection.execute("COMMIT")
 
 
 async def test_waiting_too_long_for_a_connection_raises_storage_error(postgres_url: str, rival: Rival) -> None:
@@ -238,6 +304,22 @@ async def test_waiting_too_long_for_a_connection_raises_storage_error(postgres_u
         assert any("all 1 connections have been in use" in str(outcome) for outcome in outcomes), outcomes
         await rival.connection.execute("COMMIT")
         assert await storage.get_thread("trip")
+
+
+async def test_calls_wait_while_the_server_accepts_no_more_connections(postgres_url: str) -> None:
+    await fetch(postgres_url, "CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
+    await fetch(postgres_url, "CREATE SCHEMA theirs AUTHORIZATION guest")
+    try:
+        url = postgres_url.replace("postgres:@", "guest@")
+        async with PostgresStorage(url, schema="theirs") as storage:
+            threads = [replace(TRIP, id=f"trip {number}") for number in range(4)]
+            assert await asyncio.gather(*map(storage.create_thread, threads))
+            async with opened_at_first_use(PostgresStorage(url, schema="theirs", busy_timeout=0.05)) as other:
+                with pytest.raises(StorageError, match=r"too many.*, for 0\.05 seconds .*raise max_connections"):
+                    await other.get_thread("trip 0")
+    finally:
+        await fetch(postgres_url, "DROP OWNED BY guest CASCADE")
+        await fetch(postgres_url, "DROP ROLE guest")
 
 
 async def test_a_cancelled_transaction_leaves_nothing_and_a_clean_connection(postgres_url: str, rival: Rival) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,21 @@ async def test_it_shows_what_others_changed(
     for storage in pair:
         assert await texts(storage) == expected
         assert await texts(storage, after=1) == expected[1:] or expected == ["a", "c"]
+
+
+@pytest.mark.parametrize("since", [[], ["d", "e", "f"]])
+async def test_it_shows_no_message_that_the_database_has_lost(tmp_path: Path, since: list[str]) -> None:
+    path = tmp_path / "memory.db"
+    async with SQLiteStorage(path) as storage, SQLiteStorage(path) as other:
+        await say(storage, "a")
+        with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(":memory:")) as backup:
+            live.backup(backup)
+            await say(storage, "b", "c")
+            assert await texts(storage) == ["a", "b", "c"]
+            backup.backup(live)  # as after a failover to a server that lagged behind
+        if since:
+            await say(other, *since)
+        assert await texts(storage) == ["a", *since]
 
 
 async def test_the_notes_sent_along_are_those_stored(pair: tuple[Storage, Storage]) -> None:

@@ -142,6 +142,23 @@ def test_storage_recovers_once_the_cause_is_gone(path: Path) -> None:
     asyncio.run(storage.close())
 
 
+@pytest.mark.parametrize("how", ["moved", "replaced"])
+def test_nothing_is_written_to_a_file_that_is_no_longer_there(path: Path, how: str) -> None:
+    storage = SQLiteStorage(path)
+    asyncio.run(storage.create_thread(TRIP))
+    away = path.rename(path.with_name("away.db"))
+    if how == "replaced":
+        path.touch()
+    with pytest.raises(StorageError, match=r"memory\.db was moved, deleted or replaced.*start the program again"):
+        asyncio.run(storage.update_thread("trip", title="lost"))
+    away.rename(path)
+    assert asyncio.run(storage.update_thread("trip", title="stored")).title == "stored"
+    path.unlink()
+    asyncio.run(storage.close())
+    assert asyncio.run(storage.get_thread("trip")) is None
+    asyncio.run(storage.close())
+
+
 READ_ONLY = """
 import asyncio, os, sys
 from diarist.exceptions import StorageError
@@ -172,6 +189,35 @@ def test_read_only_file(folder_mode: str) -> None:
         said = run_python(READ_ONLY, folder, folder_mode)
         assert f"{folder}/memory.db" in said
         assert f"make the file and the folder {folder} writable" in said or "readable and writable" in said
+
+
+LIMITED = """
+import asyncio, resource, sys
+from pathlib import Path
+from diarist.exceptions import StorageError
+from diarist.storage import SQLiteStorage, Thread
+
+async def create(id):
+    await storage.create_thread(Thread(id=id, resource_id="ada"))
+
+async def main():
+    await create("one")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{storage.location}-wal").stat().st_size, -1))
+    try:
+        await create("two")
+    except StorageError as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    await create("two")
+    await storage.close()
+
+storage = SQLiteStorage(sys.argv[1])
+asyncio.run(main())
+"""
+
+
+def test_a_limit_of_the_file_system_is_named_and_may_be_lifted(path: Path) -> None:
+    assert "memory.db: disk I/O error; check the disk and its limits" in run_python(LIMITED, path)
 
 
 async def test_readers_do_not_wait_for_a_writer(path: Path, writer: sqlite3.Connection) -> None:

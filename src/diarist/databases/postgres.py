@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import os
 import random
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -174,7 +176,10 @@ class PostgresDatabase(Database):
                 with self._lock:
                     pool = self._pool
                     if pool is None or pool.pid != os.getpid():
-                        self._pool = pool = _Pool(self._connect, self._pool_size, self._busy_timeout)
+                        try:
+                            self._pool = pool = _Pool(self._connect, self._pool_size, self._busy_timeout)
+                        except (OSError, RuntimeError) as error:
+                            raise StorageError(f"cannot {doing} in {self.location}: {error}{_LIMITS}") from error
                         weakref.finalize(self, pool.close, cancel=True, wait=0).atexit = False
             try:
                 job = pool.submit(partial(self._repeated, pool, mode, doing, work))
@@ -239,7 +244,7 @@ class PostgresDatabase(Database):
         if isinstance(error, _PoolBusyError):
             reason = (
                 f"all {self._pool_size} connections have been in use for {self._busy_timeout:g} seconds;"
-                " raise pool_size or busy_timeout, or do less at once"
+                " check that the server answers, raise pool_size or busy_timeout, or do less at once"
             )
         elif isinstance(error, NoAnswerError):
             reason = (
@@ -251,7 +256,8 @@ class PostgresDatabase(Database):
         else:
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__  # without the server's details
             if isinstance(error, OSError):
-                reason += "; start PostgreSQL there, or correct the URL"
+                is_limit = error.errno in (errno.EMFILE, errno.ENFILE)
+                reason += _LIMITS if is_limit else "; start PostgreSQL there, or correct the URL"
             reason += _REMEDIES.get(state, "").format(seconds=self._busy_timeout)
         if tried.committing and tried.mode == "write":
             reason += "; the connection broke during the commit, so the changes may have been stored or not"
@@ -280,7 +286,7 @@ class _Try:
                         await driver.execute("ROLLBACK")
                         usable = True
                 raise
-            self.committing = True
+            self.committing = not driver.is_closed()
             await driver.execute("COMMIT")
             usable = True
             return result
@@ -289,7 +295,10 @@ class _Try:
             raise NoAnswerError from error
         except Exception as error:
             self._lost = driver.is_closed() or isinstance(error, asyncpg.InternalClientError)
-            if self._lost:
+            if str(error).startswith(_NOT_SENT):
+                self.committing = False
+            if self._lost or _sqlstate(error) == _READ_ONLY:
+                usable = False
                 pool.drop_idle()
             raise
         finally:
@@ -308,6 +317,10 @@ class _Try:
         return broken and (self.mode == "read" or not self.committing)
 
 
+_NOT_SENT = "cannot switch to state"
+"""Begins the driver's error if the server has ended the connection before a statement was sent."""
+_READ_ONLY = "25006"
+"""A write on a read-only server: after a failover, the URL may lead to another server, but these connections do not."""
 _COLLISIONS = {
     "23503",  # foreign key: the referenced row was just deleted
     "23505",  # unique: the row was just inserted
@@ -335,7 +348,11 @@ class _Pool:
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="diarist-postgres", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
         _living.add(self)
 
     def submit(self, job: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
@@ -352,16 +369,26 @@ class _Pool:
         except TimeoutError:
             raise _PoolBusyError from None
         try:
-            while self._idle:
-                driver = self._idle.pop()
-                if not driver.is_closed():
-                    break
-            else:
-                driver = await self._connect()
+            return await self._idle_or_new()
         except BaseException:
             self._free.release()
             raise
-        return driver
+
+    async def _idle_or_new(self) -> Any:
+        """Return an idle connection, or open one. If the server accepts no more, wait for either."""
+        deadline, pause = time.monotonic() + self._busy_timeout, 0.02
+        while True:
+            while self._idle:
+                driver = self._idle.pop()
+                if not driver.is_closed():
+                    return driver
+            try:
+                return await self._connect()
+            except asyncpg.TooManyConnectionsError:
+                if time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, 0.5)
 
     def release(self, driver: Any, *, usable: bool) -> None:
         """Return a connection to the pool. An unusable one is closed, so the server rolls back its transaction."""
@@ -474,6 +501,7 @@ def _quoted(name: str) -> str:
 
 # --- errors ------------------------------------------------------------------------------------------------
 
+_LIMITS = "; raise the limits of the process (ulimit -n, -u)"
 _POOLED = "; let the pooler (such as PgBouncer) use session pooling"
 _REMEDIES = {
     "26000": _POOLED,
@@ -486,7 +514,9 @@ _REMEDIES = {
     "42501": "; grant the user the missing privilege, or connect as another user",
     "25006": "; connect to the primary server, which accepts writes",
     "53100": "; free some space on the server's disk",
-    "53300": "; raise max_connections of the server, or lower pool_size here or elsewhere",
+    "53300": ", for {seconds:g} seconds (busy_timeout); raise max_connections of the server, or lower pool_size here or"
+    " elsewhere",
+    "57014": "; it was cancelled by another program, or by the server's statement_timeout: raise that for this user",
     "55P03": "; another program has held a lock for {seconds:g} seconds (busy_timeout): end it, or raise busy_timeout",
     "57P03": "; wait until the server is up",
 }

@@ -41,10 +41,16 @@ logger = logging.getLogger("diarist")
 
 
 class SQLiteConnection(ThreadConnection):
-    """A connection of ``sqlite3``, which caches prepared statements."""
+    """A connection of ``sqlite3``, which caches prepared statements.
 
-    def __init__(self, driver: sqlite3.Connection, busy_timeout: float = 0) -> None:
+    Args:
+        path: The file that ``driver`` has open, if any. When it was moved, deleted or replaced, no transaction begins:
+            SQLite itself would continue with the old file, where nobody finds what is written.
+    """
+
+    def __init__(self, driver: sqlite3.Connection, busy_timeout: float = 0, path: Path | None = None) -> None:
         self._driver, self._busy_timeout = driver, busy_timeout
+        self._path, self._file = path, None if path is None else _file_at(path)
         driver.execute("PRAGMA foreign_keys = ON")
 
     async def fetch(self, sql: str, /, **values: Any) -> Sequence[Row]:
@@ -69,6 +75,11 @@ class SQLiteConnection(ThreadConnection):
         return self._driver.execute(text, values)
 
     def begin(self, statement: str) -> None:
+        if self._path is not None and _file_at(self._path) != self._file:
+            raise StorageError(
+                f"{self._path} was moved, deleted or replaced while it was open: move it back, or start the program"
+                " again (or close the storage) to use the file that is there now"
+            )
         self._driver.execute(statement)
 
     def commit(self) -> None:
@@ -266,10 +277,19 @@ def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
         # is not corrupted; FULL would wait for the disk at each commit.
         driver.execute("PRAGMA synchronous = NORMAL")
         driver.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoint()
-        return SQLiteConnection(driver, busy_timeout)
+        return SQLiteConnection(driver, busy_timeout, path)
     except BaseException:
         driver.close()
         raise
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Return what identifies the file, even under another name; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def checkpoint(connection: SQLiteConnection) -> bool:
@@ -301,7 +321,9 @@ def _file_path(path: str | os.PathLike[str]) -> Path:
 
 _REMEDIES = {
     "SQLITE_READONLY": "; make the file and the folder {folder} writable, or choose another path",
-    "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path",
+    "SQLITE_CANTOPEN": "; make the folder {folder} readable and writable, or choose another path; or raise the limit of"
+    " open files (ulimit -n)",
+    "SQLITE_IOERR": "; check the disk and its limits (quota, ulimit -f), and that no program has removed the -wal file",
     "SQLITE_NOTADB": "; move it away, or choose another path",
     "SQLITE_CORRUPT": "; the file is damaged: restore a copy, or save what is readable with"
     " the command .recover of the sqlite3 shell",

@@ -315,7 +315,8 @@ class RunRecorder:
             self._note_stored(answer, await end_run(self._storage, self._run, outcome, answer, self.events))
         except BaseException:  # any error: a run that is left open would block its thread
             with suppress(RunLostError):  # the run has ended already
-                await self._interrupt(answer)
+                # A database that did not answer may not answer the next statements either.
+                await shield_until_done(partial(self._interrupt, answer), hurried=True, repeat=True)
             raise
 
     async def _interrupt(self, answer: Sequence[Message]) -> None:

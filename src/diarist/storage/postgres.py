@@ -16,8 +16,8 @@ class PostgresStorage(SQLStorage):
         schema: PostgreSQL schema for the tables; created if it is missing. With None the user's search path decides,
             usually ``public``.
         pool_size: Maximum number of connections, for all threads and event loops of the process.
-        busy_timeout: Seconds to wait for a free connection, or for a lock that another program holds, before
-            StorageError.
+        busy_timeout: Seconds to wait for a free connection, of this object or of the server, or for a lock that another
+            program holds, before StorageError.
         statement_timeout: Seconds that the server may take for one statement, without waits for locks. After that, the
             connection is closed and StorageError is raised. Creating and migrating the tables has no limit.
 

@@ -256,15 +256,21 @@ async def list_shared_messages(
     run_id: str | None,
 ) -> list[Message]:
     """Return messages that are shared with other readers. ``kept`` caches messages that were read before."""
+    known = kept.get(thread_id)
+    newest = known.messages[-1] if known is not None and known.messages else None
     thread = await connection.first(
-        "SELECT resource_id, stamp FROM diarist_threads WHERE id = :thread", thread=thread_id
+        "SELECT resource_id, stamp, (SELECT id FROM diarist_messages WHERE thread_id = :thread AND seq = :seq)"
+        " FROM diarist_threads WHERE id = :thread",
+        thread=thread_id,
+        seq=0 if newest is None else newest.seq,
     )
     if thread is None:
         kept.drop(thread_id)
         return []
-    resource_id, stamp = thread
-    known = kept.get(thread_id)
-    if known is None or known.stamp != stamp or known.after > after:
+    resource_id, stamp, newest_id = thread
+    # The newest message tells whether the database has gone back: to a replica that lagged, or to a backup.
+    has_gone_back = newest is not None and newest.id != newest_id
+    if known is None or known.stamp != stamp or known.after > after or has_gone_back:
         known = KnownRows(stamp, after, [], 0)
     rows: list[Row] = []
     if before > known.upto + 1:
