@@ -44,8 +44,8 @@ class SQLiteConnection(ThreadConnection):
     """A connection of ``sqlite3``, which caches prepared statements.
 
     Args:
-        path: The file that ``driver`` has open, if any. When it was moved, deleted or replaced, no transaction begins:
-            SQLite itself would continue with the old file, where nobody finds what is written.
+        path: The file that ``driver`` has open, if any. No transaction begins if it was moved, deleted or replaced:
+            SQLite itself would write to the old file, and the writes would be lost.
     """
 
     def __init__(self, driver: sqlite3.Connection, busy_timeout: float = 0, path: Path | None = None) -> None:
@@ -284,7 +284,7 @@ def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Return what identifies the file, even under another name; None if there is none."""
+    """Return the device and the inode of a file; None if there is no file."""
     try:
         found = path.stat()
     except FileNotFoundError:

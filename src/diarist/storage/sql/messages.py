@@ -268,7 +268,7 @@ async def list_shared_messages(
         kept.drop(thread_id)
         return []
     resource_id, stamp, newest_id = thread
-    # The newest message tells whether the database has gone back: to a replica that lagged, or to a backup.
+    # The database may have gone back to a replica that lagged, or to a backup.
     has_gone_back = newest is not None and newest.id != newest_id
     if known is None or known.stamp != stamp or known.after > after or has_gone_back:
         known = KnownRows(stamp, after, [], 0)
