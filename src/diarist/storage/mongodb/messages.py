@@ -19,7 +19,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run, taken_ids, unchangeable
 from diarist.storage.mongodb.changes import (
     REWRITTEN,
     carry_out,
@@ -89,9 +89,7 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 remains: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}, "id": {"$in": ids}}
                 cleared = db[MESSAGES].delete_many({"epoch": doc["epoch"], **remains}).deleted_count
             if not cleared:
-                raise ConflictError(
-                    f"thread {doc['_id']!r} already has a message with the same id, or an id occurs twice: {ids}"
-                ) from error
+                raise taken_ids(doc["_id"], rows) from error
 
 
 def finish_run(
@@ -111,10 +109,7 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
     changeable = own | _ids(db, {"id": {"$in": named}, **visible(doc)})
     wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
     if wrong:
-        raise NotFoundError(
-            f"run {run.id!r} cannot change message {wrong[0]!r}: it can replace visible messages and messages of its "
-            "own, and remove messages of its own"
-        )
+        raise unchangeable(run, wrong[0])
     changed = [{"id": row.id, **{name: getattr(row, name) for name in REWRITTEN}} for row in rows]
     _change(db, run, with_job(run, rows=changed, remove=list(remove)))
 
