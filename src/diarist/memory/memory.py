@@ -150,7 +150,6 @@ class Memory:
         self._last_messages = int(last_messages)
         self._working_config = working
         self._working_processors = self._make_working_processors(read_only)  # refuses an unusable schema
-        self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
@@ -336,9 +335,7 @@ class Memory:
 
     def _make_history_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
         if self.config is None:
-            history = self._message_history(last, read_only)
-            history.embedding = self._embedding
-            return history
+            return HistoryProcessor(self._access, last, read_only=read_only)
         from diarist.memory.observational.processor import DiaryProcessor
         from diarist.memory.read_only import ReadOnlyDiary
 
@@ -346,22 +343,10 @@ class Memory:
         index = self.semantic
         return kind(
             self._engine(model),
-            self.storage,
-            counter=self.counter,
-            thread_wait=self._thread_wait,
+            self._access,
             await_background=self._await_background,
             search=partial(hybrid_search, index, self.storage, tolerant=True) if index is not None else None,
             prompts=self._prompts,
-            embedding=self._embedding,
-        )
-
-    def _message_history(self, last: int, read_only: bool) -> HistoryProcessor:
-        return HistoryProcessor(
-            self.storage,
-            last_messages=last,
-            token_counter=self.counter,
-            thread_wait=self._thread_wait,
-            read_only=read_only,
         )
 
     def _make_engine(self, model: Model | None) -> Engine:
@@ -400,14 +385,8 @@ class Memory:
             found = Thread(id=thread, resource_id=resource or own_resource(thread))
         else:
             found = await self._access.thread(thread, resource)
-        return await read_context(
-            self.storage,
-            found,
-            config=self.config,
-            working=self._working_processors,
-            history=self._message_history(self._last_messages, read_only=True),
-            counter=self.counter,
-        )
+        history = HistoryProcessor(self._access, self._last_messages, read_only=True)
+        return await read_context(self._access, found, working=self._working_processors, history=history)
 
     def turn(
         self,

@@ -25,7 +25,7 @@ class ReadOnlyDiary(DiaryProcessor):
     edits_in_place = False
 
     def create_state(self) -> DiaryProcessorState:
-        return DiaryProcessorState(RunRecorder(self._storage, self._counter, read_only=True))
+        return DiaryProcessorState(RunRecorder(self._access, read_only=True))
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         context, state = args.context, args.state

@@ -36,7 +36,7 @@ class Threads:
     def __init__(self, access: Access, forgetting: Forgetting) -> None:
         self._access, self._forgetting = access, forgetting
         self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
-        self._branches = Branches(access.storage, access.counter, access.embedding)
+        self._branches = Branches(access)
 
     def __repr__(self) -> str:
         return f"Threads({self._storage!r})"

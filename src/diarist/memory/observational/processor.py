@@ -12,6 +12,7 @@ from typing import Any, cast
 from diarist.checks import flags, instance, seconds
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
+from diarist.memory.access import Access
 from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine, RunMemory
@@ -22,7 +23,6 @@ from diarist.memory.observational.prompt.tails import Tail, read_tails
 from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
 from diarist.memory.observational.roles.role_models import RoleModels
 from diarist.memory.run_recorder import RunRecorder
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorResult,
@@ -99,11 +99,9 @@ class DiaryProcessor(Processor[Any]):
     when the run ends.
 
     Args:
-        thread_wait: Seconds to wait for another run of the same thread.
         await_background: Let a run wait at its end until the background work of its thread is done.
         search: Search function for the tool ``recall``, instead of the storage's full-text search.
         prompts: The last prompt of each thread; pass one object to processors that should share it.
-        embedding: As for ``RunRecorder``.
     """
 
     id = TAG
@@ -115,27 +113,20 @@ class DiaryProcessor(Processor[Any]):
     def __init__(
         self,
         engine: Engine,
-        storage: Storage,
+        access: Access,
         *,
-        counter: TokenCounter,
-        thread_wait: float = 30.0,
         await_background: bool = False,
         search: Search | None = None,
         prompts: PromptHistory | None = None,
-        embedding: EmbeddingJobs | None = None,
     ) -> None:
-        self._engine = engine
-        self._storage = storage
-        self._counter = counter
-        self._thread_wait = thread_wait
+        self._engine, self._access = engine, access
+        self._storage, self._counter = access.storage, access.counter
         self._await_background = await_background
         self._search = search
         self._prompts = prompts or PromptHistory()
-        self._embedding = embedding
 
     def create_state(self) -> DiaryProcessorState:
-        recorder = RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, embedding=self._embedding)
-        return DiaryProcessorState(recorder)
+        return DiaryProcessorState(RunRecorder(self._access))
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Open the run and add the raw messages to the conversation.
@@ -409,7 +400,9 @@ class ObservationalMemory(DiaryProcessor):
         self._models = RoleModels(config, counter)
         observer, reflector = self._models.roles(None)
         engine = Engine(storage=storage, config=config, observer=observer, reflector=reflector, counter=counter)
-        super().__init__(engine, storage, counter=counter, thread_wait=thread_wait, await_background=await_background)
+        super().__init__(
+            engine, Access(storage, counter, config, thread_wait=thread_wait), await_background=await_background
+        )
 
     async def settled(self) -> None:
         """Wait until all background work is done."""
