@@ -159,10 +159,10 @@ class SQLiteDatabase(ThreadDatabase):
     async def _run_alone(self, statement: str, patience: float | None = None) -> Any:
         """Run a statement outside of transactions, in the writing thread, and return its first value."""
 
-        def job(connection: ThreadConnection, cancelled: object) -> Any:
+        def rewrite_the_file(connection: ThreadConnection, cancelled: object) -> Any:
             return cast(SQLiteConnection, connection).run_alone(statement, patience)
 
-        return await self._run("writer", "rewrite the file", job)
+        return await self._run("writer", rewrite_the_file, rewrite_the_file)
 
     def erase_soon(self) -> None:
         self._erases, self._writes_to_skip = True, 0

@@ -211,13 +211,14 @@ class PipelineState:
 
     def common_args(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
         """Return the arguments that every hook gets. Raises ProcessorError if ``create_state`` fails."""
-        if hook.key not in self._states:
-            self._states[hook.key] = _call_state_method(hook.processor, "create_state")
+        key = hook.key
+        if key not in self._states:
+            self._states[key] = _call_state_method(hook.processor, "create_state")
         return {
             "context": self._context,
             "message_list": self._context.messages if messages is None else messages,
             "processor_id": hook.processor.id,
-            "state": self._states[hook.key],
+            "state": self._states[key],
             "retry_count": self.retry_count,
         }
 
