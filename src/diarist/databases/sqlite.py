@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, as_json, in_sqlite, name_of
+from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, in_sqlite, json_list, name_of
 from diarist.databases.blocking import (
     ClosedError,
     ThreadConnection,
@@ -65,7 +65,7 @@ class SQLiteConnection(ThreadConnection):
     def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
         text, lists = in_sqlite(sql)
         for name in lists:
-            values[name] = as_json(values[name])
+            values[name] = json_list(values[name])
         return self._driver.execute(text, values)
 
     def begin(self, statement: str) -> None:

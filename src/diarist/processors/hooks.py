@@ -178,7 +178,7 @@ class Hook:
         return self.name if step is None else f"{self.name} at step {step}"
 
 
-def as_json(value: Any) -> Any:
+def result_as_json(value: Any) -> Any:
     """Return a hook's result as JSON; models, dates and the like are converted. Raises BadHookResult."""
     try:
         return jsonable(value)
@@ -244,7 +244,7 @@ def _call_state_method(processor: Processor[Any], method: str, *args: Any) -> An
     hook = Hook.of(processor, method)
     with hook.naming(None):
         result = hook.function(*args)
-        return as_json(result) if method == "dump_state" else result
+        return result_as_json(result) if method == "dump_state" else result
 
 
 def dumps_state(processor: Processor[Any]) -> bool:

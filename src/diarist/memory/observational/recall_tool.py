@@ -77,7 +77,7 @@ def recall_tool(
     tool = unbound_recall(config, storage, by_meaning=search is not None)
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
-    access = Access(thread_id, storage, resource_id, run_id, config.obscures_threads)
+    access = Readable(thread_id, storage, resource_id, run_id, config.obscures_threads)
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
     recall = _Recall(access, pages, search, read_log, shown)
     searches = search is not None and settings.search
@@ -111,7 +111,7 @@ def _tool(prompt: str, *, searches: bool) -> Tool:
 class _Recall:
     """The functions of the tool; the signatures of the first two become the schema that the model sees."""
 
-    _access: Access
+    _access: Readable
     _pages: Pages
     _search: Search | None
     _read_log: Callable[[], ObservationLog]
@@ -330,7 +330,7 @@ class _Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Readable:
     """The threads and messages of a resource that a run may read, with the run's own rows."""
 
     own_id: str

@@ -11,7 +11,7 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.transfer.format import Diary, Item, LeftOut, ThreadItem, WholeResource, WorkingText
+from diarist.memory.transfer.format import DiaryLogs, Item, LeftOut, ThreadItem, WholeResource, WorkingText
 from diarist.memory.transfer.numbering import Numbering, cut, renumbered, sources_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
@@ -53,7 +53,7 @@ class ThreadReader:
                 yield row if row.sent is None else replace(row, sent=without_diary(row.sent))
         for rank, forgotten in enumerate(await self._storage.list_forgotten(self._thread.id)):
             yield forgotten._replace(seq=self.numbering.count_to(forgotten.seq), rank=rank)
-        yield Diary(tuple(await read_diary(self._storage, key, {self._thread.id: self.numbering})))
+        yield DiaryLogs(tuple(await read_diary(self._storage, key, {self._thread.id: self.numbering})))
 
     async def rows(self) -> AsyncIterator[tuple[Message, bool]]:
         """Yield the existing rows, each with True if it is selected."""

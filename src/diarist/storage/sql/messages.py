@@ -14,7 +14,7 @@ from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog,
 from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch, rewrite_superseded
 from diarist.storage.sql.events import append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
-from diarist.storage.sql.row_cache import KnownRows, size_of
+from diarist.storage.sql.row_cache import KnownRows, size_of_rows
 from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live
 from diarist.storage.sql.search import unindex
 from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
@@ -271,6 +271,6 @@ async def list_shared_messages(
         ended = next((place for place, row in enumerate(rows) if row[0] not in COUNTS), len(rows))
         if ended or len(settled) < len(known.messages):
             left = len(settled) / len(known.messages) if known.messages else 0
-            size = int(known.size * left) + size_of(found[:ended])
+            size = int(known.size * left) + size_of_rows(found[:ended])
             kept.put(thread_id, KnownRows(stamp, after, settled + messages[:ended], size), size)
     return settled + messages

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from diarist.chunks import Usage
 from diarist.exceptions import RoleError
 from diarist.memory.observational.roles.base import EXTRACTIVE, Reflected
-from diarist.memory.observational.roles.extractive.tools import shorten
+from diarist.memory.observational.roles.extractive.tools import shorten_at_space
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
@@ -116,7 +116,7 @@ class ExtractiveReflector:
         lines = [replace(noted[place], detail=parents[place] != place and parents[place] in kept) for place in kept]
         for length in (160, 100, 60):
             if self._counter.count(write_lines(lines)) >= target_tokens:
-                lines = [replace(line, text=shorten(line.text, length)) for line in lines]
+                lines = [replace(line, text=shorten_at_space(line.text, length)) for line in lines]
         text = write_lines(lines)
         warnings = ["the extractive Reflector does not follow guidance"] if guidance else []
         if (tokens := self._counter.count(text)) >= target_tokens:
