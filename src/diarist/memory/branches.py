@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError, NotFoundError
@@ -28,9 +28,8 @@ from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
 from diarist.messages import Json, Message, Part, new_id
+from diarist.run_context import OnDivergence
 from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
-
-OnDivergence = Literal["branch", "append", "error"]
 
 _GENERATED_ID = re.compile(r"msg_[0-9a-f]{32}")
 _PAGE = 100

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from diarist.checks import check_names, flags, function, message_limit, one_of, seconds, texts
 from diarist.chunks import DataChunk
@@ -43,7 +43,7 @@ from diarist.models.resolve import resolve
 from diarist.processors.base import Processor
 from diarist.processors.pipeline import Pipeline
 from diarist.prompt_cache import PromptHistory
-from diarist.run_context import MemoryOptions, ThreadRef
+from diarist.run_context import MemoryOptions, OnDivergence, ThreadRef
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
 from diarist.sync import blocking, run_sync
@@ -398,7 +398,7 @@ class Memory:
         read_only: bool | None = None,
         last_messages: int | Literal[False] | None = None,
         semantic_recall: bool | None = None,
-        on_divergence: Literal["branch", "append", "error"] = "branch",
+        on_divergence: OnDivergence = "branch",
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
         deps: Any = None,
@@ -426,7 +426,7 @@ class Memory:
         """
         flags("memory.turn", fail_open=fail_open)
         options = MemoryOptions(read_only=read_only, last_messages=last_messages, semantic_recall=semantic_recall)
-        one_of("memory.turn", "on_divergence", on_divergence, ("branch", "append", "error"))
+        one_of("memory.turn", "on_divergence", on_divergence, get_args(OnDivergence))
         function("memory.turn", "on_event", on_event)
         texts("memory.turn", model_id=model_id)
         ref, owner = thread_and_resource(thread, resource)

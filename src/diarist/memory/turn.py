@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
@@ -29,7 +29,7 @@ from diarist.processors.pipeline import Pipeline
 from diarist.processors.setup import StepSetup
 from diarist.prompt_cache import MemoryReport
 from diarist.prompting import build_prompt, join_results
-from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
+from diarist.run_context import CancelSignal, OnDivergence, Outcome, RunContext, ThreadRef, Writer
 from diarist.tools import Tool, ToolContext
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Turn:
         model: Model,
         thread: ThreadRef,
         resource: str,
-        on_divergence: Literal["branch", "append", "error"],
+        on_divergence: OnDivergence,
         fail_open: bool,
         on_event: Callable[[DataChunk], object] | None,
         deps: Any,
@@ -181,7 +181,7 @@ class Turn:
         self._processors = pipeline
         self._background = background
         self._model = model
-        self._on_divergence: Literal["branch", "append", "error"] = on_divergence
+        self._on_divergence: OnDivergence = on_divergence
         self._thread, self._resource, self._deps = thread, resource, deps
         self._fail_open = fail_open
         self._on_event = on_event
