@@ -9,8 +9,8 @@ from typing import Literal, Self
 
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
+from diarist.run_context import Outcome
 from diarist.storage.records import (
-    EndState,
     Event,
     Forgotten,
     Hit,
@@ -207,7 +207,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def finish_run(
-        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+        self, run: Run, state: Outcome, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
     ) -> list[int]:
         """End the run. One single write makes its messages visible or discards them.
 

@@ -37,7 +37,7 @@ from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole,
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, RowRef, Source
+from diarist.storage.records import COUNTS, Observation, ObservationLog, RowRef, Source
 from diarist.tokens import TokenCounter
 from diarist.tracing import span
 
@@ -215,7 +215,7 @@ class ThreadDiary:
         run = await self.storage.get_run(run_id)
         if run is None or run.state == "discarded":
             await self.drop_run(run_id)
-        elif run.state in ("committed", "interrupted"):
+        elif run.state in COUNTS:
             await self.close_run(run_id)
 
     async def drop_run(self, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()) -> None:

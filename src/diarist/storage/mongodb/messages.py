@@ -19,6 +19,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
+from diarist.run_context import Outcome
 from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run, taken_ids, unchangeable
 from diarist.storage.mongodb.changes import (
     REWRITTEN,
@@ -36,7 +37,7 @@ from diarist.storage.mongodb.events import append_event
 from diarist.storage.mongodb.logs import get_log, mark_removal, save_log
 from diarist.storage.mongodb.runs import end_run, get_run, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most
-from diarist.storage.records import EndState, Forgotten, ObservationLog, RowRef, Run, Superseded
+from diarist.storage.records import Forgotten, ObservationLog, RowRef, Run, Superseded
 
 
 def append_messages(db: Db, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()) -> list[int]:
@@ -93,7 +94,7 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
 
 
 def finish_run(
-    db: Db, run: Run, state: EndState, rows: Sequence[MessageRow], added: Sequence[EncodedEvent]
+    db: Db, run: Run, state: Outcome, rows: Sequence[MessageRow], added: Sequence[EncodedEvent]
 ) -> list[int]:
     numbers = _append_rows(db, run, rows) if rows else []
     if end_run(db, run, state) and state != "discarded":

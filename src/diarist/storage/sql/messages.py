@@ -9,8 +9,9 @@ from diarist.byte_cache import ByteCache
 from diarist.checks import LARGEST, check_limit, check_place, checked
 from diarist.databases.base import Connection, Row
 from diarist.messages import Message
+from diarist.run_context import Outcome
 from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run, taken_ids, unchangeable
-from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog, Run
+from diarist.storage.records import COUNTS, Forgotten, ObservationLog, Run
 from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch, rewrite_superseded
 from diarist.storage.sql.events import append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
@@ -81,7 +82,7 @@ async def append_messages(
 async def finish_run(
     connection: Connection,
     run: Run,
-    state: EndState,
+    state: Outcome,
     rows: Sequence[MessageRow],
     added: Sequence[EncodedEvent],
 ) -> list[int]:
