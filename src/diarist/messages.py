@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import orjson
 
@@ -171,13 +171,7 @@ class DataPart:
 
 Part = TextPart | ReasoningPart | ToolPart | FilePart | SourcePart | DataPart
 
-_PART_TYPES: dict[str, type[Any]] = {
-    "text": TextPart,
-    "reasoning": ReasoningPart,
-    "tool": ToolPart,
-    "file": FilePart,
-    "source": SourcePart,
-}
+_PART_TYPES: dict[str, type[Any]] = {kind.type: kind for kind in get_args(Part) if kind is not DataPart}
 
 
 def too_deep(value: Json, room: int = MAX_NESTING) -> bool:
