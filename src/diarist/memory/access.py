@@ -39,7 +39,7 @@ class Access:
         thread_wait: float,
     ) -> None:
         self.storage, self.counter, self.config = storage, counter, config
-        self.embedding = embedding or EmbeddingJobs(None, False, storage, counter, Background())
+        self.embedding = embedding or EmbeddingJobs(None, False, storage, Background())
         self.thread_wait = thread_wait
         self.shares_diary = config is not None and config.scope == "resource"
         self.logs = LogStore(storage, config.scope if config is not None else "thread")

@@ -81,7 +81,7 @@ class Branches:
     """The branches of the threads of a storage."""
 
     def __init__(self, access: Access) -> None:
-        self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
+        self._storage, self._embedding = access.storage, access.embedding
 
     # -- the input of a turn
 
@@ -259,7 +259,7 @@ class Branches:
 
         gone, logs = await retry_on_conflict(save)
         try:
-            await clean_after_move(self._storage, thread.id, logs, stones, self._counter)
+            await clean_after_move(self._storage, thread.id, logs, stones)
             there = await self._storage.existing_ids(thread.id, gone)
             left = [message_id for message_id in gone if message_id not in there]
             await inner_cancel_as_error(

@@ -164,7 +164,7 @@ class Memory:
             self._role_models = RoleModels(self.config, self.counter, working_updates=working_updates)
             self._role_models.check()
         self.semantic = semantic_index(self.storage, recall, vector, embedder)
-        self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self.counter, self._background)
+        self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self._background)
         self._recall_config = recall
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None

@@ -88,7 +88,6 @@ async def quotes_what_is_gone(storage: Storage, block: SentBlock) -> bool:
 
 async def cut_quotes(
     storage: Storage,
-    counter: TokenCounter,
     resource_id: str,
     thread_id: str,
     message_ids: Collection[str] | None = None,
@@ -103,7 +102,7 @@ async def cut_quotes(
         async for row in rows_of_all_branches(storage, thread.id):
             quoted = {id for where, id in _quoted(row.sent) if where == thread_id}
             if row.id in blocks or (quoted if message_ids is None else not quoted.isdisjoint(message_ids)):
-                blocks[row.id] = None if row.sent is None else keep_date(row.sent, counter)
+                blocks[row.id] = None if row.sent is None else keep_date(row.sent)
         if blocks:
             await storage.rewrite_sent(thread.id, blocks)
             cut += blocks

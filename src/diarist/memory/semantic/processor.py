@@ -158,6 +158,6 @@ class SemanticRecallProcessor(Processor[Any]):
             return
         try:
             if await quotes_what_is_gone(self._storage, asked.sent):
-                await self._storage.rewrite_sent(context.thread_id, {asked.id: keep_date(asked.sent, self._counter)})
+                await self._storage.rewrite_sent(context.thread_id, {asked.id: keep_date(asked.sent)})
         except StorageError as error:
             logger.warning("the note of run %s may quote a forgotten message: %s", context.run_id, error)

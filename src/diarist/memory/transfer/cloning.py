@@ -51,7 +51,7 @@ async def clone(
                 case Message():
                     sent = item.sent
                     if sent is not None and not (wanted.takes_all and limit is None):
-                        sent = keep_date(sent, counter)  # it may quote messages that are not copied
+                        sent = keep_date(sent)  # it may quote messages that are not copied
                     row = replace(item, id=_copied_id(copy.id, item.id), sent=sent)
                     sums.append(sums[-1] + hash_row(row))
                     await writer.add(row)

@@ -17,7 +17,6 @@ from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, Thread, Tombstone
-from diarist.tokens import TokenCounter
 
 
 class ThreadReader:
@@ -86,12 +85,12 @@ async def read_working_memory(storage: Storage, key: str) -> str:
 
 
 async def thread_items(
-    storage: Storage, counter: TokenCounter, thread: Thread, numberings: dict[str, Numbering] | None = None
+    storage: Storage, thread: Thread, numberings: dict[str, Numbering] | None = None
 ) -> AsyncIterator[Item | LeftOut]:
     """Yield a thread and everything in it; add its numbering to ``numberings``."""
     for key in (f"thread:{thread.id}", f"resource:{thread.resource_id}"):
         if (head := await storage.get_log(key)) is not None:
-            await finish_removals(storage, head, counter)
+            await finish_removals(storage, head)
     yield thread
     reader = ThreadReader(storage, thread)
     if numberings is not None:
@@ -103,7 +102,7 @@ async def thread_items(
 
 
 async def all_items(
-    storage: Storage, counter: TokenCounter, resource: str | None, metadata: Mapping[str, Json] | None
+    storage: Storage, resource: str | None, metadata: Mapping[str, Json] | None
 ) -> AsyncIterator[Item | LeftOut]:
     """Yield all threads, of one resource or of all. With ``metadata`` only matching threads, and no data of
     resources."""
@@ -121,7 +120,7 @@ async def all_items(
     for owner in owners:
         numberings: dict[str, Numbering] = {}
         async for thread in threads_of(storage, owner, metadata):
-            async for item in thread_items(storage, counter, thread, numberings):
+            async for item in thread_items(storage, thread, numberings):
                 yield item
         if metadata is not None:
             continue

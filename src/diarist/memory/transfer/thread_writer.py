@@ -94,7 +94,7 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     run = await _begin(storage, thread)
     writer = ThreadWriter(storage, counter, run)
     async with _or_undone(storage, run):
-        await finish_earlier_removals(storage, thread, counter)
+        await finish_earlier_removals(storage, thread)
         yield writer
         head = await writer.finish()
 
