@@ -1,4 +1,4 @@
-"""What the parts of a memory share: its storage, how it counts tokens, and access to the threads that calls name."""
+"""The storage of a memory, with what its parts share, and access to the threads that calls name."""
 
 from __future__ import annotations
 

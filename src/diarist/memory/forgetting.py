@@ -15,7 +15,7 @@ from diarist.memory.divergence import EDITED_KEY
 from diarist.memory.observational.log.edits import tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, logs_of
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows, remove_traces
-from diarist.memory.observational.recall_quotes import RecallQuotes
+from diarist.memory.observational.recall_tool import RecallQuotes
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.run_lifecycle import RUN_TTL, check_owner

@@ -336,8 +336,7 @@ class Memory:
     def _make_history_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
         if self.config is None:
             return HistoryProcessor(self._access, last, read_only=read_only)
-        from diarist.memory.observational.processor import DiaryProcessor
-        from diarist.memory.read_only import ReadOnlyDiary
+        from diarist.memory.observational.processor import DiaryProcessor, ReadOnlyDiary
 
         kind = ReadOnlyDiary if read_only else DiaryProcessor
         index = self.semantic

@@ -1,4 +1,8 @@
-"""Observational memory as a processor: an adapter from a ``RunMemory`` of the engine to the agent loop."""
+"""Observational memory as a processor: an adapter from a ``RunMemory`` of the engine to the agent loop.
+
+``DiaryProcessor`` records runs, ``ReadOnlyDiary`` shows the diary alone, and ``ObservationalMemory`` stands without a
+``Memory``.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from diarist.memory.observational.message_units import newest_half
 from diarist.memory.observational.prompt.tails import Tail, read_tails
 from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
 from diarist.memory.observational.roles.role_models import RoleModels
+from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
 from diarist.messages import Json, Message, SentBlock, utc_now
 from diarist.processors.base import (
@@ -344,6 +349,42 @@ class DiaryProcessor(Processor[Any]):
             logger.warning("the thread's next run makes the notes of run %s permanent: %s", context.run_id, error)
         if self._await_background and outcome == "committed":
             context.wait_at_end(state.memory.settled)
+
+
+class ReadOnlyDiary(DiaryProcessor):
+    """Shows agents of a read-only memory the diary of the thread and the messages it does not cover. It observes and
+    stores nothing."""
+
+    id = TAG
+    stores_run = False
+    edits_in_place = False
+
+    def create_state(self) -> DiaryProcessorState:
+        return DiaryProcessorState(RunRecorder(self._access, read_only=True))
+
+    async def process_input(self, args: ProcessInputArgs[Any]) -> None:
+        context, state = args.context, args.state
+        if context.thread_id is None or context.resource_id is None:
+            return
+        await state.recorder.begin(context)
+        state.memory = memory = await self._engine.open_read_only(context.thread_id, context.resource_id)
+        if (upto := state.recorder.hidden_after) is not None:
+            memory.window.remove([row for row in memory.window.rows if seq_of(row) > upto])
+        window = memory.window.messages()
+        args.message_list.remember(window)
+        state.recorder.ask_again(args.message_list, window)
+
+    async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
+        state: DiaryProcessorState = args.state
+        if state.memory is None:
+            return None
+        asked = asked_in(args.message_list)
+        if args.step_number == 0 and asked is not None:  # the note that a recorded run would send
+            self._compose(state.memory, asked, asked.sent, await self._tails(state.memory))
+        return self._add_diary(args)
+
+    async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
+        """Do nothing: making room in the prompt would need an observation."""
 
 
 def _pinned(context: RunContext[Any]) -> set[str]:
