@@ -206,6 +206,10 @@ class SentBlock:
     tokens: int = 0
     made_from: dict[str, Json] = field(default_factory=dict[str, Json])
 
+    def to_dict(self) -> dict[str, Json]:
+        """Return the block as JSON values; ``SentBlock(**values)`` is equal to it."""
+        return {"text": self.text, "tokens": self.tokens, "made_from": self.made_from}
+
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class Message:
@@ -294,7 +298,7 @@ class Message:
         if self.part_tokens is not None:
             out["part_tokens"] = list(self.part_tokens)
         if self.sent is not None:
-            out["sent"] = {"text": self.sent.text, "tokens": self.sent.tokens, "made_from": self.sent.made_from}
+            out["sent"] = self.sent.to_dict()
         return out
 
     @classmethod

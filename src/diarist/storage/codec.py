@@ -119,9 +119,7 @@ def encode_message(message: Message, *, run_id: str, source: MessageSource) -> M
 
 
 def encode_sent(sent: SentBlock | None) -> str | None:
-    if sent is None:
-        return None
-    return to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
+    return None if sent is None else to_json(sent.to_dict())
 
 
 def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Message:
