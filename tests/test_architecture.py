@@ -13,7 +13,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "diarist"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("encoding", "exceptions", "messages", "chunks"),
+    ("encoding", "exceptions", "lazy", "messages", "chunks"),
     (
         "byte_cache",
         "checks",

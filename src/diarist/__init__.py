@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from diarist.lazy import lazy_names
 
 if TYPE_CHECKING:
     from diarist.agent import Agent, AgentResult, AgentStream, CallOptions
@@ -15,22 +16,6 @@ if TYPE_CHECKING:
     from diarist.processors import DROP, Processor, processor
     from diarist.run_context import CancelSignal, ThreadRef
     from diarist.tools import Tool, ToolContext, tool
-
-_HOMES = {
-    name: f"diarist.{module}"
-    for module, names in {
-        "agent": "Agent AgentResult AgentStream CallOptions",
-        "chunks": "DataChunk Usage",
-        "exceptions": "DiaristError ProcessorAbort",
-        "memory": "Memory ObservationConfig ObservationalMemoryConfig ReflectionConfig",
-        "messages": "Message",
-        "models": "Model ModelEntry ModelSettings",
-        "processors": "DROP Processor processor",
-        "run_context": "CancelSignal ThreadRef",
-        "tools": "Tool ToolContext tool",
-    }.items()
-    for name in names.split()
-}
 
 __all__ = [
     "DROP",
@@ -59,16 +44,19 @@ __all__ = [
     "tool",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a name at its first use, so that ``import diarist`` is quick."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without loading them."""
-    return sorted(__all__)
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        {
+            "agent": "Agent AgentResult AgentStream CallOptions",
+            "chunks": "DataChunk Usage",
+            "exceptions": "DiaristError ProcessorAbort",
+            "memory": "Memory ObservationConfig ObservationalMemoryConfig ReflectionConfig",
+            "messages": "Message",
+            "models": "Model ModelEntry ModelSettings",
+            "processors": "DROP Processor processor",
+            "run_context": "CancelSignal ThreadRef",
+            "tools": "Tool ToolContext tool",
+        },
+    )

@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
-from types import NoneType
-from typing import Any, cast, get_args
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from diarist.messages import (
-    DataPart,
-    FilePart,
     Message,
     Part,
     Prompt,
     PromptMessage,
     PromptPart,
-    ReasoningPart,
     Role,
     SentBlock,
-    SourcePart,
     TextPart,
-    ToolCallPart,
     ToolPart,
-    ToolResultPart,
     ToolState,
 )
 
 _ROLES: tuple[str, ...] = get_args(Role)
 _STATES: tuple[str, ...] = get_args(ToolState)
-
-_FIELDS: dict[type[Any], dict[str, tuple[type[Any], ...]]] = {
-    TextPart: {"text": (str,), "provider_data": (dict, NoneType)},
-    ReasoningPart: {"text": (str,), "signature": (str, NoneType), "provider_data": (dict, NoneType)},
-    ToolPart: {"call_id": (str,), "name": (str,), "args": (dict,), "provider_data": (dict, NoneType)},
-    FilePart: {"media_type": (str,), "data": (bytes, NoneType), "url": (str, NoneType)},
-    SourcePart: {"url": (str,), "title": (str,), "id": (str,)},
-    DataPart: {"type": (str,), "id": (str,)},
-    ToolCallPart: {"call_id": (str,), "name": (str,), "args": (dict,)},
-    ToolResultPart: {"call_id": (str,), "name": (str,), "text": (str,)},
-}
 
 _PARTS: tuple[type[Any], ...] = get_args(Part)
 _PROMPT_PARTS: tuple[type[Any], ...] = get_args(PromptPart)
@@ -54,9 +39,8 @@ def flaw(message: Message) -> str | None:
         return f"metadata must be dict, not {_kind(message.metadata)}"
     if not isinstance(message.sent, SentBlock | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"sent must be a SentBlock or None, not {_kind(message.sent)}"
-    for name, kind in (("text", str), ("tokens", int), ("made_from", dict)) if message.sent else ():
-        if type(value := getattr(message.sent, name)) is not kind:
-            return f"{name} of a SentBlock must be {kind.__name__}, not {_kind(value)}"
+    if message.sent is not None and (wrong := _field_flaw(message.sent, SentBlock)):
+        return wrong
     return _turn_flaw(message, _PARTS)
 
 
@@ -78,13 +62,34 @@ def part_flaw(part: Any, allowed: Sequence[type[Any]] = _PARTS) -> str | None:
     kind = next((kind for kind in allowed if isinstance(part, kind)), None)
     if kind is None:
         return f"a part must be {_either([kind.__name__ for kind in allowed])}, not {_kind(part)}"
-    for name, types in _FIELDS[kind].items():
-        if not isinstance(value := getattr(part, name), types):
-            words = _either(["None" if each is NoneType else each.__name__ for each in types])
-            return f"{name} of a {kind.__name__} must be {words}, not {_kind(value)}"
+    if wrong := _field_flaw(part, kind):
+        return wrong
     if kind is ToolPart and part.state not in _STATES:
         return f"state of a ToolPart must be {_either(_STATES)}, not {part.state!r}"
     return None
+
+
+def _field_flaw(thing: object, kind: type[Any]) -> str | None:
+    """Return the first field with a value of another type than its annotation, as text, or None."""
+    for name, types in _types_of(kind).items():
+        value = getattr(thing, name)
+        if not isinstance(value, types) or (types == (int,) and isinstance(value, bool)):
+            words = _either(["None" if each is NoneType else each.__name__ for each in types])
+            return f"{name} of a {kind.__name__} must be {words}, not {_kind(value)}"
+    return None
+
+
+@cache
+def _types_of(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
+    """Return the types of a class's fields, as they are annotated; without fields of any type, and with choices."""
+    hints = get_type_hints(kind)
+    found: dict[str, tuple[type[Any], ...]] = {}
+    for field in fields(kind):
+        hint = hints[field.name]
+        types = [get_origin(each) or each for each in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
+        if all(isinstance(each, type) and each is not Any for each in types):
+            found[field.name] = tuple(types)
+    return found
 
 
 def _turn_flaw(message: Message | PromptMessage, allowed: Sequence[type[Any]]) -> str | None:

@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import orjson
 
@@ -171,13 +171,7 @@ class DataPart:
 
 Part = TextPart | ReasoningPart | ToolPart | FilePart | SourcePart | DataPart
 
-_PART_TYPES: dict[str, type[Any]] = {
-    "text": TextPart,
-    "reasoning": ReasoningPart,
-    "tool": ToolPart,
-    "file": FilePart,
-    "source": SourcePart,
-}
+_PART_TYPES: dict[str, type[Any]] = {kind.type: kind for kind in get_args(Part) if kind is not DataPart}
 
 
 def too_deep(value: Json, room: int = MAX_NESTING) -> bool:
@@ -211,6 +205,10 @@ class SentBlock:
     text: str
     tokens: int = 0
     made_from: dict[str, Json] = field(default_factory=dict[str, Json])
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the block as JSON values; ``SentBlock(**values)`` is equal to it."""
+        return {"text": self.text, "tokens": self.tokens, "made_from": self.made_from}
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -300,7 +298,7 @@ class Message:
         if self.part_tokens is not None:
             out["part_tokens"] = list(self.part_tokens)
         if self.sent is not None:
-            out["sent"] = {"text": self.sent.text, "tokens": self.sent.tokens, "made_from": self.sent.made_from}
+            out["sent"] = self.sent.to_dict()
         return out
 
     @classmethod

@@ -28,6 +28,10 @@ Outcome = Literal["committed", "discarded", "interrupted"]
 """How a run ended. ``committed``: with an answer. ``discarded``: blocked, nothing is kept. ``interrupted``: by an error
 or a cancellation."""
 
+OnDivergence = Literal["branch", "append", "error"]
+"""What to do if the input of a call does not continue the active branch of its thread: go back to where they part, add
+what is new at the end, or raise InputError."""
+
 EndCallback = Callable[[Outcome], Awaitable[None]]
 
 ApprovalCallback = Callable[[Message, Sequence[str]], Awaitable[None]]
@@ -193,7 +197,7 @@ class RunContext(Generic[D]):
         guarded: True if one of the application's processors holds output back, or has ``process_output_result``.
         edits_in_place: True if a hook, a callback or a tool may change messages in place. If False, the run shares
             remembered messages with other runs, and memory does not look for changes between two steps.
-        on_divergence: What to do if the input leaves the active branch of the thread.
+        on_divergence: What to do if the input leaves the active branch of the thread: see ``OnDivergence``.
         waits_for: Why the run cannot begin yet, such as another run of the thread; empty if it can.
         begins_at: Time of the event loop until which the run waits to begin, or when it stopped waiting.
         waits_until: Time of the event loop until which memory may wait for a model or an embedder, or when it
@@ -219,7 +223,7 @@ class RunContext(Generic[D]):
     request_context: dict[str, Any] = field(default_factory=dict[str, Any])
     guarded: bool = False
     edits_in_place: bool = True
-    on_divergence: Literal["branch", "append", "error"] = "branch"
+    on_divergence: OnDivergence = "branch"
     waits_for: str = ""
     begins_at: float = 0
     waits_until: float = 0

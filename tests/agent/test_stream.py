@@ -12,10 +12,22 @@ import orjson
 import pytest
 
 from diarist import DROP, Agent, AgentStream, DataChunk, Memory, Processor, ToolContext
-from diarist.chunks import Chunk, ErrorChunk, Finish, TextDelta, TextEnd, ToolResultChunk
+from diarist.chunks import (
+    Chunk,
+    ErrorChunk,
+    Finish,
+    ModelFinish,
+    ModelFinishPayload,
+    ReasoningDelta,
+    TextDelta,
+    TextEnd,
+    TextPayload,
+    ToolResultChunk,
+    Usage,
+)
 from diarist.exceptions import DiaristError, ModelConnectionError
 from diarist.messages import DataPart
-from diarist.models.base import ModelRequest
+from diarist.models.base import Model, ModelRequest
 from diarist.processors import ProcessOutputStreamArgs
 from diarist.storage import InMemoryStorage
 from diarist.testing import Reasoning, Reply, ScriptedModel, ToolCall
@@ -472,3 +484,22 @@ def test_the_type_of_a_chunk_tells_a_type_checker_what_its_payload_is() -> None:
             assert get_type_hints(chunk)["type"] == ClassVar[Literal[chunk.type]]
     assert DataChunk("data-x", {"n": 1}).payload == {"n": 1}
     assert "payload" not in DataChunk("data-x", {"n": 1}).to_dict()
+
+
+class Terse(Model):
+    """A model that yields pieces of text and thinking alone, as the page about models shows it."""
+
+    provider, name = "test", "terse"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        yield ReasoningDelta(payload=TextPayload(text="hm"))
+        yield TextDelta(payload=TextPayload(text="Hel"))
+        yield TextDelta(payload=TextPayload(text="lo"))
+        yield ModelFinish(payload=ModelFinishPayload(reason="stop", usage=Usage()))
+
+
+async def test_every_block_of_text_begins_and_ends() -> None:
+    assert types(await collect(Agent(model=Terse()).stream("hi"))) == [
+        *("start", "step-start", "reasoning-start", "reasoning-delta", "reasoning-end"),
+        *("text-start", "text-delta", "text-delta", "text-end", "step-finish", "finish"),
+    ]

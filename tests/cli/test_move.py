@@ -27,6 +27,7 @@ from diarist.vectors import SQLiteVectorStore
 from tests.conversations.test_mastra import Mastra
 from tests.loopback.libsql_server import LibSQLServer
 from tests.loopback.mongodb_server import MongoDBServer
+from tests.storage.old_versions import back_to
 
 
 def run(*arguments: str | Path, status: int = 0, given: bytes | None = None) -> Result:
@@ -541,8 +542,7 @@ def test_migrating_says_what_it_did(database: Path) -> None:
     assert "nothing to do" in run("migrate", database).stdout
     with sqlite3.connect(database) as connection:
         ((newest,),) = connection.execute("SELECT version FROM diarist_schema WHERE name = 'storage'")
-        connection.execute("UPDATE diarist_schema SET version = ? WHERE name = 'storage'", [newest - 1])
-        connection.execute("ALTER TABLE diarist_threads DROP COLUMN indexed_seq")
+        connection.executescript(";".join(back_to(newest - 1)))
     connection.close()
     said = run("migrate", database).stdout
     assert f"migrated the tables from version {newest - 1} to {newest}" in said

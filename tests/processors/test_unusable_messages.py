@@ -36,6 +36,7 @@ FLAWS = [
     ({"parts": [tool_part(args="x")]}, "args of a ToolPart must be dict, not str"),
     ({"parts": [tool_part(state="done")]}, "state of a ToolPart must be call, result, error or denied, not 'done'"),
     ({"parts": [FilePart(media_type="image/png", data="text")]}, "data of a FilePart must be bytes or None, not str"),  # type: ignore[arg-type]
+    ({"parts": [FilePart(media_type="image/png", url="u", name=5)]}, "name of a FilePart must be str or None, not int"),  # type: ignore[arg-type]
     ({"parts": [ToolCallPart(call_id="c", name="n", args={})]}, "a part must be TextPart.* not ToolCallPart"),
     ({"role": "robot"}, "role must be system, user, assistant or tool, not 'robot'"),
     ({"role": ["user"]}, r"role must be .* not \['user'\]"),

@@ -14,7 +14,7 @@ import pytest
 
 from diarist import Agent, Message, Processor
 from diarist.exceptions import ProcessorError, StorageError
-from diarist.memory.history import HistoryProcessor
+from diarist.memory import MessageHistory
 from diarist.models.base import ModelRequest
 from diarist.processors import ProcessOutputResultArgs, ProcessToolResultArgs
 from diarist.storage import InMemoryStorage, SQLiteStorage, Storage
@@ -261,7 +261,7 @@ async def test_an_update_that_cannot_be_stored_is_told() -> None:
 
 async def test_messages_that_are_stored_elsewhere() -> None:
     """Whether an update counts is for the storage to say that knows the run."""
-    history = HistoryProcessor(InMemoryStorage(), token_counter=WordCounter())
+    history = MessageHistory(InMemoryStorage(), token_counter=WordCounter())
     memory = remembering(InMemoryStorage(), schema=SCHEMA)
     agent = Agent(model=answering(), memory=memory, input_processors=[history])
     with pytest.raises(Exception, match="own storage"):

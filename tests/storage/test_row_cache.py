@@ -20,7 +20,7 @@ from diarist.storage import ObservationLog, Run, SQLiteStorage, Storage, Thread,
 from diarist.storage.codec import decode_log, encode_log, encode_message
 from diarist.storage.postgres import PostgresStorage
 from diarist.storage.records import Failures, Hints, Observation, PendingReflection, Source, Tombstone
-from diarist.storage.sql.row_cache import size_of
+from diarist.storage.sql.row_cache import size_of_rows
 
 TRIP = Thread(id="trip", resource_id="ada")
 
@@ -249,7 +249,7 @@ def test_a_diary_is_encoded_without_building_its_type_adapter(monkeypatch: pytes
 def test_metadata_takes_room_too() -> None:
     message = Message.user("hi", metadata={"page": "x" * 5_000}, seq=1)
     row = encode_message(message, run_id="r", source="input")
-    assert size_of([row]) > 5_000
+    assert size_of_rows([row]) > 5_000
 
 
 @pytest.mark.slow

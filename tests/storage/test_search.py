@@ -22,6 +22,7 @@ from diarist.storage.sql.schema import SCHEMA
 from diarist.storage.sql.search import BATCH
 from diarist.testing import SearchConformance
 from tests.properties import examples
+from tests.storage.old_versions import back_to
 
 
 class TestInMemorySearch(SearchConformance):
@@ -140,11 +141,7 @@ def test_every_text_is_found_by_itself(text: str) -> None:
 def make_version_1(path: Path) -> None:
     """Take out of a file what version 2 added."""
     connection = sqlite3.connect(path)
-    connection.executescript(
-        "DROP TABLE diarist_search_index; DROP TABLE diarist_search; ALTER TABLE diarist_threads DROP COLUMN stamp;"
-        "ALTER TABLE diarist_threads DROP COLUMN indexed_seq; ALTER TABLE diarist_logs DROP COLUMN stamp;"
-        "UPDATE diarist_schema SET version = 1 WHERE name = 'storage'"
-    )
+    connection.executescript(";".join(back_to(1)))
     connection.close()
 
 
@@ -198,11 +195,9 @@ def make_version_2(path: Path) -> None:
     connection.executescript(
         "INSERT INTO diarist_search SELECT thread_id, seq, seq, 1, 1, 'new word' FROM diarist_messages WHERE seq > 1;"
         "INSERT INTO diarist_search_index (rowid, terms) SELECT position, terms FROM diarist_search"
-        " WHERE terms = 'new word';"
-        "ALTER TABLE diarist_threads DROP COLUMN stamp; ALTER TABLE diarist_threads DROP COLUMN indexed_seq;"
-        "ALTER TABLE diarist_logs DROP COLUMN stamp;"
-        "UPDATE diarist_schema SET version = 2 WHERE name = 'storage'"
+        " WHERE terms = 'new word'"
     )
+    connection.executescript(";".join(back_to(2)))
     connection.close()
 
 

@@ -12,18 +12,12 @@ import pytest
 from diarist.storage import Resource, SQLiteStorage, Storage, WorkingMemory
 from diarist.storage.postgres import PostgresStorage
 from tests.postgres import fetch
+from tests.storage.old_versions import back_to
 
 OLD: dict[str, dict[str, Any]] = {
     "ada": {"working_memory": "# Ada, \"the\" 'first'", "metadata": {"seat": [14]}},
     "grace": {"working_memory": "", "metadata": {}},
 }
-DOWN = [
-    "ALTER TABLE diarist_threads DROP COLUMN stamp",
-    "ALTER TABLE diarist_threads DROP COLUMN indexed_seq",
-    "ALTER TABLE diarist_logs DROP COLUMN stamp",
-    "DROP TABLE diarist_working_memories",
-    "UPDATE diarist_schema SET version = 3 WHERE name = 'storage'",
-]
 
 
 async def check(storage: Storage) -> None:
@@ -40,7 +34,7 @@ async def test_sqlite_files_of_version_3(tmp_path: Path) -> None:
     async with SQLiteStorage(path) as storage:
         await storage.get_resource("ada")
     with sqlite3.connect(path) as database:
-        for statement in DOWN:
+        for statement in back_to(3):
             database.execute(statement)
         rows = [(name, 3, json.dumps(body)) for name, body in OLD.items()]
         database.executemany("INSERT INTO diarist_resources (id, version, body) VALUES (?, ?, ?)", rows)
@@ -52,7 +46,7 @@ async def test_sqlite_files_of_version_3(tmp_path: Path) -> None:
 async def test_postgresql_databases_of_version_3(postgres_url: str) -> None:
     async with PostgresStorage(postgres_url) as storage:
         await storage.get_resource("ada")
-    for statement in DOWN:
+    for statement in back_to(3):
         await fetch(postgres_url, statement)
     for name, body in OLD.items():
         text = json.dumps(body).replace("'", "''")

@@ -10,6 +10,11 @@ from typing import Any, assert_type
 
 from typing_extensions import TypedDict
 
+import diarist.memory
+import diarist.processors
+import diarist.storage
+import diarist.testing
+import diarist.vectors
 from diarist import Agent, AgentResult, AgentStream, CallOptions, Tool, ToolContext, tool
 from diarist.processors import ProcessInputArgs, Processor
 from diarist.testing import ScriptedModel, ToolCall
@@ -201,3 +206,12 @@ async def annotated() -> None:
     options: CallOptions = {"output_type": Invoice, "deps": App({}), "max_steps": 2}
     await agent.generate("Hello", **options)
     await agent.generate("Hello", max_steps="two")  # error
+
+
+def misspelt() -> None:
+    print(diarist.Agnet)  # error
+    print(diarist.memory.Memroy)  # error
+    print(diarist.processors.RegxFilter)  # error
+    print(diarist.storage.SQLLiteStorage)  # error
+    print(diarist.testing.ScriptdModel)  # error
+    print(diarist.vectors.SQLVectorStore)  # error

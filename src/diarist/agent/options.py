@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypedDict, cast
+from typing import Any, Literal, Protocol, TypedDict, cast, get_args
 
 from diarist.agent.result import AgentResult
 from diarist.checks import function, one_of, text_list, whole
@@ -15,7 +16,7 @@ from diarist.models.base import Model, ModelSettings
 from diarist.processors.base import Processor, StepResult
 from diarist.processors.builtin.steps import StepFunction
 from diarist.processors.setup import checked_provider_options
-from diarist.run_context import CancelSignal, MemoryOptions, ThreadRef
+from diarist.run_context import CancelSignal, MemoryOptions, OnDivergence, ThreadRef
 from diarist.storage.records import Thread
 
 StopWhen = Callable[[list[StepResult]], bool | Awaitable[bool]]
@@ -55,7 +56,7 @@ class RunOptions(TypedDict, total=False):
     read_only: bool
     last_messages: int | Literal[False]
     semantic_recall: bool
-    on_divergence: Literal["branch", "append", "error"]
+    on_divergence: OnDivergence
     request_context: dict[str, Any]
     model: str | Model | Any
     model_settings: ModelSettings
@@ -142,11 +143,7 @@ def memory_options(options: CallOptions) -> MemoryOptions | None:
     """Return the options that the call has for memory; None if it has none."""
     if options.keys().isdisjoint(MEMORY_OPTIONS):
         return None
-    return MemoryOptions(
-        read_only=options.get("read_only"),
-        last_messages=options.get("last_messages"),
-        semantic_recall=options.get("semantic_recall"),
-    )
+    return MemoryOptions(**{name: options.get(name) for name in MEMORY_OPTIONS})
 
 
 def merge_options(defaults: CallOptions, call: CallOptions) -> CallOptions:
@@ -177,14 +174,14 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for the first option with a value that is not allowed."""
     for name, value in options.items():
         match name:
-            case "read_only" | "semantic_recall" | "last_messages":
+            case _ if name in MEMORY_OPTIONS:
                 MemoryOptions(**{name: value})
             case "max_steps":
                 whole("", name, value, least=1)
             case "max_processor_retries":
                 whole("", name, value, least=0)
             case "on_divergence":
-                one_of("", name, value, ("branch", "append", "error"))
+                one_of("", name, value, get_args(OnDivergence))
             case "on_stop":
                 one_of("", name, value, ("drop", "keep"))
             case "prepare_step" | "on_step_finish" | "on_finish" | "on_error" | "on_abort":
@@ -214,7 +211,7 @@ _NAMES_ELSEWHERE = {
 }
 """Names of other libraries for our options."""
 
-MEMORY_OPTIONS = ("read_only", "last_messages", "semantic_recall")
+MEMORY_OPTIONS = tuple(option.name for option in fields(MemoryOptions))
 
 _KINDS: dict[str, tuple[type, str]] = {
     "request_context": (Mapping, "a dictionary"),

@@ -20,6 +20,7 @@ from diarist.chunks import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningEndPayload,
+    ReasoningStart,
     TextDelta,
     TextEnd,
     TextPayload,
@@ -50,7 +51,7 @@ async def read_response(call: OnRequest, original: list[Chunk]) -> AsyncGenerato
     """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
 
     The end of a block is yielded only when the next chunk arrives: if the call fails before, the block may be cut.
-    Blocks that the model leaves open are ended, so that stream hooks release the text that they hold.
+    Blocks that the model does not begin or end are begun and ended: stream hooks release at the end what they hold.
 
     Args:
         original: Collects the model's own chunks, for ``process_llm_response``.
@@ -75,14 +76,16 @@ async def read_response(call: OnRequest, original: list[Chunk]) -> AsyncGenerato
                 case TextEnd() | ReasoningEnd():
                     delayed_end, missing_end = chunk, None
                     continue
-                case TextDelta() if not isinstance(missing_end, TextEnd):
+                case TextDelta() if isinstance(missing_end, TextEnd):
+                    pass
+                case ReasoningDelta() if isinstance(missing_end, ReasoningEnd):
+                    pass
+                case TextStart() | TextDelta() | ReasoningStart() | ReasoningDelta():
                     if missing_end is not None:
                         yield missing_end
-                    missing_end = TextEnd(payload=IdPayload(id=chunk.payload.id))
-                case ReasoningDelta() if not isinstance(missing_end, ReasoningEnd):
-                    if missing_end is not None:
-                        yield missing_end
-                    missing_end = ReasoningEnd(payload=ReasoningEndPayload(id=chunk.payload.id))
+                    begin, missing_end = _block_of(chunk)
+                    if isinstance(chunk, TextDelta | ReasoningDelta):
+                        yield begin
                 case _:
                     pass
             yield chunk
@@ -92,6 +95,16 @@ async def read_response(call: OnRequest, original: list[Chunk]) -> AsyncGenerato
     for end in (delayed_end, missing_end):
         if end is not None:
             yield end
+
+
+def _block_of(
+    chunk: TextStart | TextDelta | ReasoningStart | ReasoningDelta,
+) -> tuple[TextStart | ReasoningStart, TextEnd | ReasoningEnd]:
+    """Return the chunks that begin and end the block of a chunk."""
+    block = IdPayload(id=chunk.payload.id)
+    if isinstance(chunk, TextStart | TextDelta):
+        return TextStart(payload=block), TextEnd(payload=block)
+    return ReasoningStart(payload=block), ReasoningEnd(payload=ReasoningEndPayload(id=block.id))
 
 
 async def _replay(response: Sequence[Chunk] | str) -> AsyncIterator[Chunk]:

@@ -82,7 +82,7 @@ def in_sqlite(sql: str) -> tuple[str, tuple[str, ...]]:
     return _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", sql), tuple(_ANY.findall(sql))
 
 
-def as_json(texts: Any) -> str:
+def json_list(texts: Any) -> str:
     """Return a list of texts for SQLite. The driver refuses invalid Unicode in it, as in any text."""
     return json.dumps(texts, ensure_ascii=False)
 

@@ -110,17 +110,17 @@ class ThreadDatabase(Database):
 
     async def read(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
-        return await self._run("reader", name_of(work), job)
+        return await self._run("reader", work, job)
 
     async def glance(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # The writing connection has the newest pages in its cache; the others read them again after each write.
         job: Job[R] = partial(run_transaction, "BEGIN", lambda connection: work(connection, *args, **kwargs))
-        return await self._run("writer", name_of(work), job)
+        return await self._run("writer", work, job)
 
     async def write(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         # If a transaction reads first and writes later, no other writer may write in between.
         job: Job[R] = partial(run_transaction, "BEGIN IMMEDIATE", lambda connection: work(connection, *args, **kwargs))
-        return await self._run("writer", name_of(work), job, self._after_write)
+        return await self._run("writer", work, job, self._after_write)
 
     def _after_write(self, connection: ThreadConnection) -> None:
         """Run in the writing thread after each write, once the caller has its result."""
@@ -128,32 +128,31 @@ class ThreadDatabase(Database):
     async def _run(
         self,
         thread: Literal["reader", "writer"],
-        doing: str,
+        work: Callable[..., object],
         job: Job[T],
         after: Callable[[ThreadConnection], None] | None = None,
     ) -> T:
         """Run a job in a thread, after opening the database if it is closed. Raises StorageError.
 
         Args:
-            doing: Name of the job, for error messages.
+            work: Names the job in error messages.
             after: Called in the same thread, once the caller has its result.
         """
         while True:
             opened = self._threads()
-            now_doing, where = "open", self.location
             try:
                 if not opened.ready:
                     await opened.writing.submit(partial(self._make_ready, opened))
-                now_doing, where = doing, f"in {self.location}"
                 workers = opened.writing if thread == "writer" else opened.reading
                 return await workers.submit(job, after)
             except ClosedError:
                 continue  # another task closed it between opening and submitting: open again
             except UnicodeEncodeError as error:
-                raise InputError(f"cannot {now_doing}: {error.object!r} is not valid Unicode") from error
+                raise InputError(f"cannot {name_of(work)}: {error.object!r} is not valid Unicode") from error
             except sqlite3.Error as error:
                 code = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
-                raise StorageError(f"cannot {now_doing} {where}: {error}{self._remedies.get(code, '')}") from error
+                doing = f"{name_of(work)} in" if opened.ready else "open"
+                raise StorageError(f"cannot {doing} {self.location}: {error}{self._remedies.get(code, '')}") from error
 
     def _make_ready(self, opened: _Threads, connection: ThreadConnection, cancelled: Callable[[], bool]) -> None:
         """Create or migrate the tables. Runs in the single writing thread, so it happens once."""

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from diarist.databases.base import Row, Schema, as_json, in_sqlite, numbered
+from diarist.databases.base import Row, Schema, in_sqlite, json_list, numbered
 from diarist.databases.blocking import ThreadConnection, ThreadDatabase, is_busy, patiently
 from diarist.exceptions import ConfigError, InputError
 
@@ -230,7 +230,7 @@ def _checked(value: Any) -> Value:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list):
-        value = as_json(value)
+        value = json_list(value)
     if isinstance(value, str):
         value.encode()
         if "\0" in value:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, as_json, in_sqlite, name_of
+from diarist.databases.base import Connection, Database, P, R, Row, Schema, Work, in_sqlite, json_list, name_of
 from diarist.databases.blocking import (
     ClosedError,
     ThreadConnection,
@@ -71,7 +71,7 @@ class SQLiteConnection(ThreadConnection):
     def _run(self, sql: str, values: dict[str, Any]) -> sqlite3.Cursor:
         text, lists = in_sqlite(sql)
         for name in lists:
-            values[name] = as_json(values[name])
+            values[name] = json_list(values[name])
         return self._driver.execute(text, values)
 
     def begin(self, statement: str) -> None:
@@ -170,10 +170,10 @@ class SQLiteDatabase(ThreadDatabase):
     async def _run_alone(self, statement: str, patience: float | None = None) -> Any:
         """Run a statement outside of transactions, in the writing thread, and return its first value."""
 
-        def job(connection: ThreadConnection, cancelled: object) -> Any:
+        def rewrite_the_file(connection: ThreadConnection, cancelled: object) -> Any:
             return cast(SQLiteConnection, connection).run_alone(statement, patience)
 
-        return await self._run("writer", "rewrite the file", job)
+        return await self._run("writer", rewrite_the_file, rewrite_the_file)
 
     def erase_soon(self) -> None:
         self._erases, self._writes_to_skip = True, 0

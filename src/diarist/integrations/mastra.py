@@ -22,7 +22,7 @@ from diarist.integrations.conversations.loading import elements_of, fields_of
 from diarist.integrations.mastra_content import read_content, read_json
 from diarist.memory.observational.log.coverage import as_digest, hash_row, join_sources
 from diarist.memory.observational.log.transitions import cycle_id
-from diarist.memory.transfer.format import Diary, Item, WholeResource, WorkingText, check_message, lines_of
+from diarist.memory.transfer.format import DiaryLogs, Item, WholeResource, WorkingText, check_message, lines_of
 from diarist.messages import Json, Message, Part, Role, ToolPart, as_text, parse_time, too_deep
 from diarist.storage.records import Observation, ObservationLog, Source, Thread, own_resource
 from diarist.tokens import default_counter
@@ -169,7 +169,7 @@ class _Database:
                 noted_shared.append(source)
             yield message
         if own is not None:
-            yield Diary((own.log(thread.resource_id, join_sources(noted)),))
+            yield DiaryLogs((own.log(thread.resource_id, join_sources(noted)),))
         self._covered[thread.resource_id] += join_sources(noted_shared)
 
     def _resources(self) -> Iterator[WholeResource]:

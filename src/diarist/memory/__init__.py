@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from diarist.lazy import lazy_names
 from diarist.memory.observational.config import (
     ObservationalMemoryConfig,
     ObservationConfig,
@@ -49,28 +49,18 @@ __all__ = [
     "WorkingMemoryConfig",
 ]
 
-
-_LAZY = {
-    "Memory": "memory",
-    "MemoryContext": "context",
-    "MessageHistory": "history",
-    "Moved": "transfer.format",
-    "ObservationalMemory": "observational.processor",
-    "SemanticRecall": "standalone",
-    "TitleConfig": "titles",
-    "Turn": "turn",
-    "TurnView": "turn",
-    "WorkingMemory": "standalone",
-}
-"""Names that are loaded on first access, with their modules."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without loading them."""
-    return sorted(__all__)
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        {
+            "context": "MemoryContext",
+            "history": "MessageHistory",
+            "memory": "Memory",
+            "observational.processor": "ObservationalMemory",
+            "standalone": "SemanticRecall WorkingMemory",
+            "titles": "TitleConfig",
+            "transfer.format": "Moved",
+            "turn": "Turn TurnView",
+        },
+    )

@@ -1,4 +1,4 @@
-"""Access to the stored threads and diaries that calls of an application name."""
+"""The storage of a memory, with what its parts share, and access to the threads that calls name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from diarist.checks import check_names
 from diarist.exceptions import InputError, NotFoundError
+from diarist.memory.background import Background
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.log.log_store import LogStore
 from diarist.memory.run_lifecycle import check_owner, end_run, open_run
@@ -18,10 +19,11 @@ from diarist.tokens import TokenCounter
 
 
 class Access:
-    """The storage of a memory, as its methods for applications use it. Finds and holds the thread that a call names.
+    """The storage of a memory, with what its parts need to work on it. Finds and holds the thread that a call names.
 
     Attributes:
         config: The configuration of the diary; None if this memory keeps none.
+        embedding: Keeps the vectors of messages up to date; by default there are none.
         logs: The stored diaries.
         shares_diary: All threads of a resource share one diary.
         thread_wait: Seconds to wait for another run of a thread.
@@ -31,13 +33,14 @@ class Access:
         self,
         storage: Storage,
         counter: TokenCounter,
-        config: ObservationalMemoryConfig | None,
-        embedding: EmbeddingJobs,
+        config: ObservationalMemoryConfig | None = None,
+        embedding: EmbeddingJobs | None = None,
         *,
         thread_wait: float,
     ) -> None:
         self.storage, self.counter, self.config = storage, counter, config
-        self.embedding, self.thread_wait = embedding, thread_wait
+        self.embedding = embedding or EmbeddingJobs(None, False, storage, Background())
+        self.thread_wait = thread_wait
         self.shares_diary = config is not None and config.scope == "resource"
         self.logs = LogStore(storage, config.scope if config is not None else "thread")
 

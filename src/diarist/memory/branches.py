@@ -7,10 +7,11 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
 from diarist.exceptions import InputError, NotFoundError
+from diarist.memory.access import Access
 from diarist.memory.divergence import (
     EDITED_KEY,
     REWRITTEN_KEY,
@@ -26,13 +27,9 @@ from diarist.memory.divergence import (
 from diarist.memory.observational.log.log_store import logs_of
 from diarist.memory.observational.log.removal import WHOLE, clean_after_move, without_rows
 from diarist.memory.rows import rows_between, seq_of
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, Part, new_id
-from diarist.storage.base import Storage
+from diarist.run_context import OnDivergence
 from diarist.storage.records import Forgotten, ObservationLog, Run, Superseded, Thread, Tombstone, path_to
-from diarist.tokens import TokenCounter
-
-OnDivergence = Literal["branch", "append", "error"]
 
 _GENERATED_ID = re.compile(r"msg_[0-9a-f]{32}")
 _PAGE = 100
@@ -81,14 +78,10 @@ class _Reading(NamedTuple):
 
 
 class Branches:
-    """The branches of the threads of a storage.
+    """The branches of the threads of a storage."""
 
-    Args:
-        embedding: Removes and renews the vectors of messages; None if there are none.
-    """
-
-    def __init__(self, storage: Storage, counter: TokenCounter, embedding: EmbeddingJobs | None = None) -> None:
-        self._storage, self._counter, self._embedding = storage, counter, embedding
+    def __init__(self, access: Access) -> None:
+        self._storage, self._embedding = access.storage, access.embedding
 
     # -- the input of a turn
 
@@ -251,7 +244,7 @@ class Branches:
         superseded = await self._storage.list_superseded(thread.id)
         fork, path = path_to({seq_of(one.message): one.parent for one in superseded}, end)
         stones = (Tombstone(thread_id=thread.id, first_seq=fork + 1, last_seq=WHOLE),)
-        if path and self._embedding is not None:  # before they come back: they are embedded again
+        if path:  # before they come back: they are embedded again
             try:
                 await inner_cancel_as_error(self._embedding.go_back(thread, fork))
             except Exception as error:  # any error of the user's store
@@ -266,16 +259,15 @@ class Branches:
 
         gone, logs = await retry_on_conflict(save)
         try:
-            await clean_after_move(self._storage, thread.id, logs, stones, self._counter)
-            if self._embedding is not None:
-                there = await self._storage.existing_ids(thread.id, gone)
-                left = [message_id for message_id in gone if message_id not in there]
-                await inner_cancel_as_error(
-                    self._embedding.forget(resource=thread.resource_id, thread=thread.id, message_ids=left)
-                )
-                if path:
-                    await inner_cancel_as_error(self._embedding.go_back(thread, fork))
-                    self._embedding.start(thread)
+            await clean_after_move(self._storage, thread.id, logs, stones)
+            there = await self._storage.existing_ids(thread.id, gone)
+            left = [message_id for message_id in gone if message_id not in there]
+            await inner_cancel_as_error(
+                self._embedding.forget(resource=thread.resource_id, thread=thread.id, message_ids=left)
+            )
+            if path:
+                await inner_cancel_as_error(self._embedding.go_back(thread, fork))
+                self._embedding.start(thread)
         except Exception as error:  # any error of the user's store; searches leave out messages that are not active
             logger.warning("copies of superseded messages of thread %s cannot be removed: %r", thread.id, error)
         return gone

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from diarist.memory.access import Access
 from diarist.memory.history import HistoryProcessor
-from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.rows import seq_of
 from diarist.memory.working.processor import WorkingMemoryProcessor
 from diarist.memory.working.rendering import without_earlier_updates
 from diarist.messages import Message, Prompt, PromptMessage, TextPart
 from diarist.prompting import build_prompt
-from diarist.storage.base import Storage
 from diarist.storage.records import Thread
-from diarist.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,26 +41,22 @@ class MemoryContext:
 
 
 async def read_context(
-    storage: Storage,
-    thread: Thread,
-    *,
-    config: ObservationalMemoryConfig | None,
-    working: Sequence[WorkingMemoryProcessor],
-    history: HistoryProcessor,
-    counter: TokenCounter,
+    access: Access, thread: Thread, *, working: Sequence[WorkingMemoryProcessor], history: HistoryProcessor
 ) -> MemoryContext:
     """Return the context of a thread. Writes nothing and calls no model.
 
     ``history`` selects the messages if there is no observational memory. Raises StorageError.
     """
     blocks: list[str] = []
-    if config is None:
+    if access.config is None:
         window: list[Message] = await history.window(thread.id)
     else:
         from diarist.memory.observational.engine import Engine
 
         no_role: Any = None  # reading calls neither the Observer nor the Reflector, so neither needs a model
-        engine = Engine(storage=storage, config=config, observer=no_role, reflector=no_role, counter=counter)
+        engine = Engine(
+            storage=access.storage, config=access.config, observer=no_role, reflector=no_role, counter=access.counter
+        )
         memory = await engine.open_read_only(thread.id, thread.resource_id)
         rows = memory.window.rows
         question = Message.user("", seq=seq_of(rows[-1]) + 1 if rows else 1)

@@ -243,7 +243,7 @@ class Diary:
         await self._storage.delete_events(log.key)
         threads = [found] if log.scope == "thread" else [t async for t in threads_of(self._storage, log.resource_id)]
         for other in threads:
-            await cut_notes(self._storage, other.id, self._counter)
+            await cut_notes(self._storage, other.id)
         await self._forgetting.purge()
 
     # -- work

@@ -15,7 +15,7 @@ from diarist.memory.divergence import EDITED_KEY
 from diarist.memory.observational.log.edits import tombstones_of
 from diarist.memory.observational.log.log_store import OTHER_THREADS, LogStore, logs_of
 from diarist.memory.observational.log.removal import WHOLE, drop_stones, finish_removals, remove_rows, remove_traces
-from diarist.memory.observational.recall_quotes import RecallQuotes
+from diarist.memory.observational.recall_tool import RecallQuotes
 from diarist.memory.receipt import Receipt
 from diarist.memory.rows import rows_between, seq_of, threads_of
 from diarist.memory.run_lifecycle import RUN_TTL, check_owner
@@ -93,7 +93,7 @@ class Forgetting:
     async def finish_deletions(self, thread: Thread) -> ObservationLog:
         """Complete interrupted deletions of a thread, and return its log."""
         log = await self._access.logs.read(thread.id, thread.resource_id)
-        return await finish_removals(self.storage, log, self.counter)
+        return await finish_removals(self.storage, log)
 
     async def rewrite(
         self, run: Run, thread: Thread, row: Message, new: Message, *, says_else: bool, embedded: bool = True
@@ -107,7 +107,7 @@ class Forgetting:
 
         async def forget_old() -> None:
             if says_else:
-                await remove_traces(self.storage, await self.logs_with(thread), row, self.counter)
+                await remove_traces(self.storage, await self.logs_with(thread), row)
             if embedded:
                 await self._embedding.replace(row, says_else=says_else)
 
@@ -173,7 +173,7 @@ class Forgetting:
 
     async def _forget_messages(self, thread: Thread, ids: Collection[str]) -> Receipt:
         for log in await self.logs_with(thread):
-            await finish_removals(self.storage, log, self.counter)
+            await finish_removals(self.storage, log)
 
         async def remove() -> Receipt:
             rows = await self.rows_with(thread.id, ids)
@@ -183,7 +183,7 @@ class Forgetting:
             await self._note_forgotten(thread.id, rows)
             stones = tombstones_of(thread.id, [seq_of(row) for row in rows])
             refs = [RowRef(thread.id, seq_of(row), row.id) for row in rows]
-            return await remove_rows(self.storage, await self.logs_with(thread), stones, self.counter, rows=refs)
+            return await remove_rows(self.storage, await self.logs_with(thread), stones, rows=refs)
 
         receipt = await retry_on_conflict(remove)  # another call may remove some of the messages in between
         return receipt + await self._forget_superseded(thread.id, ids)
@@ -230,7 +230,7 @@ class Forgetting:
         shared = [log for log in await self.logs_with(thread) if log.scope == "resource"]
         stones = (Tombstone(thread_id=thread.id, first_seq=1, last_seq=WHOLE),)
         if shared:
-            receipt += await remove_rows(self.storage, shared, stones, self.counter)
+            receipt += await remove_rows(self.storage, shared, stones)
         receipt += await self._delete_thread(thread)
         for log in shared:
             await drop_stones(self.storage, log, stones)

@@ -7,15 +7,11 @@ from itertools import dropwhile
 from typing import Any
 
 from diarist.checks import flags, seconds, whole
+from diarist.memory.access import Access
 from diarist.memory.rows import find_opener, seq_of, stand_in
 from diarist.memory.run_recorder import RunRecorder
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Message
-from diarist.processors.base import (
-    ProcessInputArgs,
-    ProcessInputStepArgs,
-    Processor,
-)
+from diarist.processors.base import ProcessInputArgs, ProcessInputStepArgs, Processor
 from diarist.storage.base import Storage, checked_storage
 from diarist.tokens import TokenCounter, checked_counter
 
@@ -23,45 +19,21 @@ _TURN_ROWS = 200
 
 
 class HistoryProcessor(Processor[Any]):
-    """Message history, for the arguments of ``MessageHistory``.
-
-    Attributes:
-        embedding: Removes the vectors of superseded messages; None if there are none.
-    """
+    """Message history in a memory; ``last_messages`` and ``read_only`` as for ``MessageHistory``."""
 
     id = "message-history"
     opens_run = True
     loads_history = True
     edits_in_place = False
-    embedding: EmbeddingJobs | None = None
 
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        last_messages: int = 10,
-        token_counter: TokenCounter | None = None,
-        thread_wait: float = 30.0,
-        read_only: bool = False,
-    ) -> None:
-        whole("MessageHistory", "last_messages", last_messages, least=0)
-        seconds("MessageHistory", "thread_wait", thread_wait, zero=True)
-        flags("MessageHistory", read_only=read_only)
-        self._storage = checked_storage(storage)
-        self._counter = checked_counter("MessageHistory", token_counter)
+    def __init__(self, access: Access, last_messages: int, *, read_only: bool) -> None:
+        self._access, self._storage = access, access.storage
         self._last = last_messages
-        self._thread_wait = thread_wait
         self._read_only = read_only
         self.stores_run = not read_only
 
     def create_state(self) -> RunRecorder:
-        return RunRecorder(
-            self._storage,
-            self._counter,
-            thread_wait=self._thread_wait,
-            read_only=self._read_only,
-            embedding=self.embedding,
-        )
+        return RunRecorder(self._access, read_only=self._read_only)
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         if args.thread_id is None:
@@ -149,6 +121,23 @@ class MessageHistory(HistoryProcessor):
     Raises:
         ConfigError: An option is invalid.
     """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        last_messages: int = 10,
+        token_counter: TokenCounter | None = None,
+        thread_wait: float = 30.0,
+        read_only: bool = False,
+    ) -> None:
+        whole("MessageHistory", "last_messages", last_messages, least=0)
+        seconds("MessageHistory", "thread_wait", thread_wait, zero=True)
+        flags("MessageHistory", read_only=read_only)
+        counter = checked_counter("MessageHistory", token_counter)
+        super().__init__(
+            Access(checked_storage(storage), counter, thread_wait=thread_wait), last_messages, read_only=read_only
+        )
 
     async def close(self) -> None:
         await self._storage.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from diarist.checks import check_names, flags, function, message_limit, one_of, seconds, texts
 from diarist.chunks import DataChunk
@@ -43,7 +43,7 @@ from diarist.models.resolve import resolve
 from diarist.processors.base import Processor
 from diarist.processors.pipeline import Pipeline
 from diarist.prompt_cache import PromptHistory
-from diarist.run_context import MemoryOptions, ThreadRef
+from diarist.run_context import MemoryOptions, OnDivergence, ThreadRef
 from diarist.storage.base import Storage, checked_storage
 from diarist.storage.records import Hit, Page, Thread, own_resource, thread_and_resource
 from diarist.sync import blocking, run_sync
@@ -150,7 +150,6 @@ class Memory:
         self._last_messages = int(last_messages)
         self._working_config = working
         self._working_processors = self._make_working_processors(read_only)  # refuses an unusable schema
-        self._thread_wait = thread_wait
         self._await_background = await_background
         self._background = Background()
         self._queue = queue
@@ -165,7 +164,7 @@ class Memory:
             self._role_models = RoleModels(self.config, self.counter, working_updates=working_updates)
             self._role_models.check()
         self.semantic = semantic_index(self.storage, recall, vector, embedder)
-        self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self.counter, self._background)
+        self._embedding = EmbeddingJobs(self.semantic, vector, self.storage, self._background)
         self._recall_config = recall
         self._titles = (
             Titles(self.storage, titles, self._background, wait=await_background) if titles is not None else None
@@ -336,32 +335,17 @@ class Memory:
 
     def _make_history_processor(self, model: Model, read_only: bool, last: int) -> Processor[Any]:
         if self.config is None:
-            history = self._message_history(last, read_only)
-            history.embedding = self._embedding
-            return history
-        from diarist.memory.observational.processor import DiaryProcessor
-        from diarist.memory.read_only import ReadOnlyDiary
+            return HistoryProcessor(self._access, last, read_only=read_only)
+        from diarist.memory.observational.processor import DiaryProcessor, ReadOnlyDiary
 
         kind = ReadOnlyDiary if read_only else DiaryProcessor
         index = self.semantic
         return kind(
             self._engine(model),
-            self.storage,
-            counter=self.counter,
-            thread_wait=self._thread_wait,
+            self._access,
             await_background=self._await_background,
             search=partial(hybrid_search, index, self.storage, tolerant=True) if index is not None else None,
             prompts=self._prompts,
-            embedding=self._embedding,
-        )
-
-    def _message_history(self, last: int, read_only: bool) -> HistoryProcessor:
-        return HistoryProcessor(
-            self.storage,
-            last_messages=last,
-            token_counter=self.counter,
-            thread_wait=self._thread_wait,
-            read_only=read_only,
         )
 
     def _make_engine(self, model: Model | None) -> Engine:
@@ -400,14 +384,8 @@ class Memory:
             found = Thread(id=thread, resource_id=resource or own_resource(thread))
         else:
             found = await self._access.thread(thread, resource)
-        return await read_context(
-            self.storage,
-            found,
-            config=self.config,
-            working=self._working_processors,
-            history=self._message_history(self._last_messages, read_only=True),
-            counter=self.counter,
-        )
+        history = HistoryProcessor(self._access, self._last_messages, read_only=True)
+        return await read_context(self._access, found, working=self._working_processors, history=history)
 
     def turn(
         self,
@@ -419,7 +397,7 @@ class Memory:
         read_only: bool | None = None,
         last_messages: int | Literal[False] | None = None,
         semantic_recall: bool | None = None,
-        on_divergence: Literal["branch", "append", "error"] = "branch",
+        on_divergence: OnDivergence = "branch",
         fail_open: bool = True,
         on_event: Callable[[DataChunk], object] | None = None,
         deps: Any = None,
@@ -447,7 +425,7 @@ class Memory:
         """
         flags("memory.turn", fail_open=fail_open)
         options = MemoryOptions(read_only=read_only, last_messages=last_messages, semantic_recall=semantic_recall)
-        one_of("memory.turn", "on_divergence", on_divergence, ("branch", "append", "error"))
+        one_of("memory.turn", "on_divergence", on_divergence, get_args(OnDivergence))
         function("memory.turn", "on_event", on_event)
         texts("memory.turn", model_id=model_id)
         ref, owner = thread_and_resource(thread, resource)

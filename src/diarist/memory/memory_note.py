@@ -13,7 +13,7 @@ from datetime import date
 
 from diarist.message_list import MessageList
 from diarist.messages import Json, Message, SentBlock
-from diarist.tokens import TokenCounter
+from diarist.tokens import TokenCounter, default_counter
 
 ERASURES = "erasures"
 """Key in ``made_from``: the log's number of erasures when the block was made."""
@@ -68,8 +68,9 @@ def joined(first: SentBlock | None, second: SentBlock | None, counter: TokenCoun
     return _block(lines, first.made_from | second.made_from, counter)
 
 
-def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
-    """Reduce a block to the date on which it was sent, since the rest may quote the log or other threads.
+def keep_date(block: SentBlock) -> SentBlock | None:
+    """Reduce a block to the date on which it was sent, since the rest may quote the log or other threads. This short
+    line is counted by default, whatever counter the memory has.
 
     Returns:
         The same object if the block has only a date; None if it has no date.
@@ -77,7 +78,7 @@ def keep_date(block: SentBlock, counter: TokenCounter) -> SentBlock | None:
     if {"date"} <= block.made_from.keys() <= ALWAYS_TRUE:
         return block
     day = iso_date(str(block.made_from.get("date")))
-    return None if day is None else compose([date_item(day)], counter)
+    return None if day is None else compose([date_item(day)], default_counter())
 
 
 def without_diary(block: SentBlock) -> SentBlock:

@@ -124,7 +124,7 @@ class Messages:
             fresh = await self._unknown(thread, fresh)  # messages may have been stored while this call waited
             numbers = await self._storage.append_messages(run, fresh, source="input")
             if numbers[:1] == [1]:
-                await finish_earlier_removals(self._storage, owner, self._counter)
+                await finish_earlier_removals(self._storage, owner)
         self._embedding.start(owner)
         return len(fresh)
 

@@ -21,17 +21,15 @@ from diarist.concurrency import CLEANUP_GRACE, shield_until_done
 from diarist.counting import count_messages
 from diarist.encoding import dumps
 from diarist.exceptions import InputError, RunLostError, StorageError
+from diarist.memory.access import Access
 from diarist.memory.branches import Branches, unstored
 from diarist.memory.divergence import REWRITTEN_KEY, key_of
 from diarist.memory.run_lifecycle import Heartbeat, check_owner, end_run, open_run
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.message_list import MessageList
 from diarist.messages import FilePart, Json, Message, new_id
 from diarist.prompting import APPROVED_KEY
 from diarist.run_context import Outcome, RunContext
-from diarist.storage.base import Storage
 from diarist.storage.records import MessageSource, NewEvent, Run, Thread
-from diarist.tokens import TokenCounter
 
 logger = logging.getLogger("diarist")
 
@@ -55,9 +53,7 @@ class RunRecorder:
     step; the outcome of the run decides how it ends in storage.
 
     Args:
-        thread_wait: Seconds to wait for another run of the thread.
         read_only: Write nothing, and wait for no other run.
-        embedding: Removes the vectors of messages that are superseded; None if there are none.
 
     Attributes:
         hidden_after: If the client went back in the conversation and this run writes nothing: ``seq`` of the last row
@@ -67,20 +63,10 @@ class RunRecorder:
         events: Events to store with the run's next messages; dropped if the run is discarded.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        counter: TokenCounter,
-        *,
-        thread_wait: float = 0,
-        read_only: bool = False,
-        embedding: EmbeddingJobs | None = None,
-    ) -> None:
-        self._storage = storage
-        self._counter = counter
-        self._thread_wait = thread_wait
+    def __init__(self, access: Access, *, read_only: bool = False) -> None:
+        self._storage, self._counter, self._thread_wait = access.storage, access.counter, access.thread_wait
         self._read_only = read_only
-        self._branches = Branches(storage, counter, embedding)
+        self._branches = Branches(access)
         self.hidden_after: int | None = None
         self.pinned: set[str] = set()
         self.kept: set[str] = set()

@@ -90,7 +90,7 @@ class SemanticRecall(SemanticRecallProcessor):
         if index is None:
             raise ConfigError("semantic recall needs a vector store: leave out vector=False")
         self._background = Background()
-        self._jobs = EmbeddingJobs(index, vector, storage, counter, self._background)
+        self._jobs = EmbeddingJobs(index, vector, storage, self._background)
         super().__init__(
             index,
             config,

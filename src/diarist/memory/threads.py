@@ -36,7 +36,7 @@ class Threads:
     def __init__(self, access: Access, forgetting: Forgetting) -> None:
         self._access, self._forgetting = access, forgetting
         self._storage, self._counter, self._embedding = access.storage, access.counter, access.embedding
-        self._branches = Branches(access.storage, access.counter, access.embedding)
+        self._branches = Branches(access)
 
     def __repr__(self) -> str:
         return f"Threads({self._storage!r})"
@@ -307,7 +307,7 @@ class Threads:
         Raises NotFoundError, InputError.
         """
         found = await self._access.thread(thread, resource)
-        async for line in lines_of(thread_items(self._storage, self._counter, found)):
+        async for line in lines_of(thread_items(self._storage, found)):
             yield line
 
     async def export_all(
@@ -323,7 +323,7 @@ class Threads:
             metadata: Only threads that have all these values; data of resources is then left out.
         """
         check_names(resource=resource)
-        async for line in lines_of(all_items(self._storage, self._counter, resource, metadata)):
+        async for line in lines_of(all_items(self._storage, resource, metadata)):
             yield line
 
     async def import_all(

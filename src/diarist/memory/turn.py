@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from diarist.chunks import Chunk, DataChunk
 from diarist.concurrency import cancel_and_wait, shield_until_done
@@ -29,7 +29,7 @@ from diarist.processors.pipeline import Pipeline
 from diarist.processors.setup import StepSetup
 from diarist.prompt_cache import MemoryReport
 from diarist.prompting import build_prompt, join_results
-from diarist.run_context import CancelSignal, Outcome, RunContext, ThreadRef, Writer
+from diarist.run_context import CancelSignal, OnDivergence, Outcome, RunContext, ThreadRef, Writer
 from diarist.tools import Tool, ToolContext
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Turn:
         model: Model,
         thread: ThreadRef,
         resource: str,
-        on_divergence: Literal["branch", "append", "error"],
+        on_divergence: OnDivergence,
         fail_open: bool,
         on_event: Callable[[DataChunk], object] | None,
         deps: Any,
@@ -181,7 +181,7 @@ class Turn:
         self._processors = pipeline
         self._background = background
         self._model = model
-        self._on_divergence: Literal["branch", "append", "error"] = on_divergence
+        self._on_divergence: OnDivergence = on_divergence
         self._thread, self._resource, self._deps = thread, resource, deps
         self._fail_open = fail_open
         self._on_event = on_event
@@ -364,7 +364,7 @@ class Turn:
         place_of_id = {message.id: place for place, message in enumerate(self._known)}
         places_of: dict[object, list[int]] = defaultdict(list)  # indexes in _known, by content
         for place, message in enumerate(self._known):
-            places_of[_key(message)].append(place)
+            places_of[key_of(message)].append(place)
         taken = {place_of_id[message.id] for message in folded if message.id in place_of_id}
         next_place = 0
         new: list[Message] = []
@@ -373,7 +373,7 @@ class Turn:
         for message in folded:
             place = place_of_id.get(message.id)
             if place is None:
-                free = [place for place in places_of[_key(message)] if place not in taken]
+                free = [place for place in places_of[key_of(message)] if place not in taken]
                 in_order = [place for place in free if place >= next_place]
                 place = next(iter(in_order or (free if message.role == "user" else ())), None)
             if place is None:
@@ -564,13 +564,6 @@ class Turn:
     def _stand_aside(self, why: str) -> None:
         self.degraded = why
         logger.warning("the turn of thread %s goes on without memory: %s", self._thread.id, why)
-
-
-def _key(message: Message) -> object:
-    """Return a value that tells messages of one turn apart; results of tools do not count, since they come later."""
-    calls = tuple(part.call_id for part in message.tool_parts)
-    files = sum(getattr(part, "type", "") == "file" for part in message.parts)
-    return message.role, message.text, calls, files
 
 
 def _stored_ids(given: Sequence[Message], window: Sequence[Message]) -> dict[str, str]:

@@ -138,9 +138,10 @@ class Model(ABC):
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Call the model once.
 
-        Yields text, reasoning, tool-call, file and source chunks as they arrive, and ``ModelFinish`` as the last. Text
-        and reasoning are enclosed in start and end chunks; each tool call is one ``ToolCallChunk`` after its optional
-        input chunks. ``run_id`` is empty. A call is never retried. Closing the iterator cancels the call.
+        Yields text, reasoning, tool-call, file and source chunks as they arrive, and ``ModelFinish`` as the last. Each
+        tool call is one ``ToolCallChunk`` after its optional input chunks. The agent begins and ends blocks of text and
+        reasoning that have no start and end chunks. ``run_id`` is empty. A call is never retried. Closing the iterator
+        cancels the call.
 
         Raises:
             ModelError: The call failed; the library's own error is the cause.

@@ -5,9 +5,9 @@ A built-in processor raises ConfigError when it is made with an option that it c
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from diarist.lazy import lazy_names
 from diarist.processors.base import (
     DROP,
     APIErrorResult,
@@ -52,33 +52,6 @@ if TYPE_CHECKING:
     from diarist.processors.guardrails.pii_detector import Detection, PIIDetector, presidio
     from diarist.processors.guardrails.prompt_injection_detector import PromptInjectionDetector
     from diarist.processors.guardrails.system_prompt_scrubber import SystemPromptScrubber
-
-_HOMES = {
-    name: f"diarist.processors.{module}"
-    for module, names in {
-        "builtin.batch_parts": "BatchParts",
-        "builtin.cost_guard": "CostGuard InMemoryLedger StorageLedger",
-        "builtin.prompt_limits": "TokenLimiter ToolCallFilter",
-        "builtin.provider_errors": "PrefillErrorHandler StreamErrorRetry",
-        "builtin.provider_history_compat": "CompatRule ProviderHistoryCompat",
-        "builtin.regex_filter": "RegexFilter",
-        "builtin.response_cache": "InMemoryCache ResponseCache StorageCache",
-        "builtin.steps": "EnsureFinalResponse PrepareStep",
-        "builtin.structured_output": "StructuredOutput",
-        "builtin.tool_search": "ToolSearchProcessor",
-        "builtin.unicode_normalizer": "UnicodeNormalizer",
-        "compose": "Branch Parallel Sequence",
-        "functions": "processor",
-        "guardrails.classifier": "ModelClassifier Verdict",
-        "guardrails.language_detector": "LanguageDetector",
-        "guardrails.moderation": "ModerationProcessor",
-        "guardrails.pii_detector": "Detection PIIDetector presidio",
-        "guardrails.prompt_injection_detector": "PromptInjectionDetector",
-        "guardrails.system_prompt_scrubber": "SystemPromptScrubber",
-    }.items()
-    for name in names.split()
-}
-"""The module of each name that is loaded at its first use."""
 
 __all__ = [
     "DROP",
@@ -136,15 +109,29 @@ __all__ = [
     "processor",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without loading them."""
-    return sorted(__all__)
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        {
+            "builtin.batch_parts": "BatchParts",
+            "builtin.cost_guard": "CostGuard InMemoryLedger StorageLedger",
+            "builtin.prompt_limits": "TokenLimiter ToolCallFilter",
+            "builtin.provider_errors": "PrefillErrorHandler StreamErrorRetry",
+            "builtin.provider_history_compat": "CompatRule ProviderHistoryCompat",
+            "builtin.regex_filter": "RegexFilter",
+            "builtin.response_cache": "InMemoryCache ResponseCache StorageCache",
+            "builtin.steps": "EnsureFinalResponse PrepareStep",
+            "builtin.structured_output": "StructuredOutput",
+            "builtin.tool_search": "ToolSearchProcessor",
+            "builtin.unicode_normalizer": "UnicodeNormalizer",
+            "compose": "Branch Parallel Sequence",
+            "functions": "processor",
+            "guardrails.classifier": "ModelClassifier Verdict",
+            "guardrails.language_detector": "LanguageDetector",
+            "guardrails.moderation": "ModerationProcessor",
+            "guardrails.pii_detector": "Detection PIIDetector presidio",
+            "guardrails.prompt_injection_detector": "PromptInjectionDetector",
+            "guardrails.system_prompt_scrubber": "SystemPromptScrubber",
+        },
+    )

@@ -21,7 +21,7 @@ from diarist.messages import Json, Message, Prompt, ToolPart
 from diarist.models.base import Model, ModelRequest
 from diarist.processors import base
 from diarist.processors.base import OutputResult, ProcessorArgs, StepResult
-from diarist.processors.hooks import BadHookResult, as_json, wrong_type
+from diarist.processors.hooks import BadHookResult, result_as_json, wrong_type
 from diarist.processors.setup import OVERRIDES, StepSetup
 from diarist.tools import Tool
 
@@ -371,7 +371,7 @@ class OnToolResult(_OnTool):
             self.call.result = _text(values, "error")
             self.call.state = "denied" if self.call.state == "denied" else "error"
         elif "result" in values:
-            self.call.state, self.call.result = "result", as_json(values["result"])
+            self.call.state, self.call.result = "result", result_as_json(values["result"])
         return False
 
     def undo_functions(self) -> list[Callable[[], object]]:
@@ -403,11 +403,11 @@ class OnToolCall(_OnTool):
         if "args" in values:
             if not isinstance(values["args"], dict):
                 raise BadHookResult(f"{type(values['args']).__name__} as args; allowed: a dict")
-            self.call.args, self.args_error = as_json(values["args"]), None
+            self.call.args, self.args_error = result_as_json(values["args"]), None
         if "deny" in values:
             self.call.state, self.call.result, self.answered = "denied", _text(values, "deny"), True
         elif "result" in values:
-            self.call.state, self.call.result, self.answered = "result", as_json(values["result"]), True
+            self.call.state, self.call.result, self.answered = "result", result_as_json(values["result"]), True
         return self.answered
 
     def undo_functions(self) -> list[Callable[[], object]]:

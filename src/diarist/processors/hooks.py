@@ -178,7 +178,7 @@ class Hook:
         return self.name if step is None else f"{self.name} at step {step}"
 
 
-def as_json(value: Any) -> Any:
+def result_as_json(value: Any) -> Any:
     """Return a hook's result as JSON; models, dates and the like are converted. Raises BadHookResult."""
     try:
         return jsonable(value)
@@ -211,13 +211,14 @@ class PipelineState:
 
     def common_args(self, hook: Hook, messages: MessageList | None = None) -> dict[str, Any]:
         """Return the arguments that every hook gets. Raises ProcessorError if ``create_state`` fails."""
-        if hook.key not in self._states:
-            self._states[hook.key] = _call_state_method(hook.processor, "create_state")
+        key = hook.key
+        if key not in self._states:
+            self._states[key] = _call_state_method(hook.processor, "create_state")
         return {
             "context": self._context,
             "message_list": self._context.messages if messages is None else messages,
             "processor_id": hook.processor.id,
-            "state": self._states[hook.key],
+            "state": self._states[key],
             "retry_count": self.retry_count,
         }
 
@@ -243,7 +244,7 @@ def _call_state_method(processor: Processor[Any], method: str, *args: Any) -> An
     hook = Hook.of(processor, method)
     with hook.naming(None):
         result = hook.function(*args)
-        return as_json(result) if method == "dump_state" else result
+        return result_as_json(result) if method == "dump_state" else result
 
 
 def dumps_state(processor: Processor[Any]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from diarist.lazy import lazy_names
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.records import (
     Event,
@@ -69,22 +69,15 @@ __all__ = [
 ]
 
 
-_BACK_ENDS = {
-    "InMemoryStorage": "sqlite",
-    "LibSQLStorage": "libsql",
-    "MongoDBStorage": "mongodb",
-    "PostgresStorage": "postgres",
-    "SQLiteStorage": "sqlite",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a back end at first use, since database drivers import slowly, and some are extras."""
-    if name in _BACK_ENDS:
-        return getattr(import_module(f"diarist.storage.{_BACK_ENDS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without loading them."""
-    return sorted({*__all__, *_BACK_ENDS})
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
+    # Database drivers import slowly, and some are extras.
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        {
+            "libsql": "LibSQLStorage",
+            "mongodb": "MongoDBStorage",
+            "postgres": "PostgresStorage",
+            "sqlite": "InMemoryStorage SQLiteStorage",
+        },
+    )

@@ -9,8 +9,8 @@ from typing import Literal, Self
 
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
+from diarist.run_context import Outcome
 from diarist.storage.records import (
-    EndState,
     Event,
     Forgotten,
     Hit,
@@ -57,7 +57,8 @@ class Storage(ABC):
     strings, and times in UTC. Keys, ids and titles must be valid Unicode without NUL, and times must have a time
     zone (InputError).
 
-    Every method may raise StorageError, with the driver's own error as its cause.
+    Every method may raise StorageError, with the driver's own error as its cause. The text of an error names the id or
+    key that it is about.
     """
 
     events_kept: int = 10_000
@@ -191,7 +192,7 @@ class Storage(ABC):
 
         Raises:
             RunLostError: The run is not live, or its token is stale.
-            ConflictError: The thread has a message with one of these ids already.
+            ConflictError: An active message of the thread has one of these ids already. (A superseded one may have it.)
         """
 
     @abstractmethod
@@ -206,7 +207,7 @@ class Storage(ABC):
 
     @abstractmethod
     async def finish_run(
-        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+        self, run: Run, state: Outcome, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
     ) -> list[int]:
         """End the run. One single write makes its messages visible or discards them.
 
@@ -227,7 +228,7 @@ class Storage(ABC):
 
         Raises:
             RunLostError: The run has ended in another state, or there are messages and it is not live.
-            ConflictError: The thread has a message with one of these ids already; the run stays live.
+            ConflictError: As for ``append_messages``; the run stays live.
         """
 
     @abstractmethod

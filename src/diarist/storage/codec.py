@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from diarist.checks import LARGEST, checked, refuse_empty
-from diarist.exceptions import ConflictError, InputError, RunLostError, StorageError
+from diarist.exceptions import ConflictError, InputError, NotFoundError, RunLostError, StorageError
 from diarist.messages import Json, Message, Role, SentBlock, part_from_dict, part_to_dict
 from diarist.storage.records import (
     MessageSource,
@@ -119,9 +119,7 @@ def encode_message(message: Message, *, run_id: str, source: MessageSource) -> M
 
 
 def encode_sent(sent: SentBlock | None) -> str | None:
-    if sent is None:
-        return None
-    return to_json({"text": sent.text, "tokens": sent.tokens, "made_from": sent.made_from})
+    return None if sent is None else to_json(sent.to_dict())
 
 
 def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Message:
@@ -137,6 +135,20 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
         seq=row.seq,
         part_tokens=None if row.part_tokens is None else tuple(from_json(row.part_tokens)),
         sent=None if row.sent is None else SentBlock(**from_json(row.sent)),
+    )
+
+
+def taken_ids(thread_id: str, rows: Sequence[MessageRow]) -> ConflictError:
+    """Return the error for messages of which one has an id that the thread, or another of them, has already."""
+    ids = [row.id for row in rows]
+    return ConflictError(f"thread {thread_id!r} already has a message with the same id, or an id occurs twice: {ids}")
+
+
+def unchangeable(run: Run, message_id: str) -> NotFoundError:
+    """Return the error for a message that ``rewrite_messages`` may not change."""
+    return NotFoundError(
+        f"run {run.id!r} cannot change message {message_id!r}: it can replace visible messages and messages of its "
+        "own, and remove messages of its own"
     )
 
 

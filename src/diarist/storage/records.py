@@ -16,15 +16,14 @@ from diarist.chunks import Usage
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, Role
 from diarist.notebook import table
-from diarist.run_context import ThreadRef
+from diarist.run_context import Outcome, ThreadRef
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
-RunState = Literal["live", "committed", "discarded", "interrupted"]
-EndState = Literal["committed", "discarded", "interrupted"]
+RunState = Literal["live"] | Outcome
 COUNTS = ("committed", "interrupted")
 """States of a run in which its messages are visible to other readers."""
 MessageSource = Literal["input", "response"]

@@ -33,19 +33,19 @@ __all__ = [
     "VectorStoreConformance",
 ]
 
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _SUITES:
-        import pytest
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _SUITES:
+            import pytest
 
-        pytest.register_assert_rewrite(
-            *(set(_SUITES.values()) - sys.modules.keys())
-        )  # so that a failing assert shows values
-    return getattr(import_module(_SUITES.get(name, "diarist.testing.scripted")), name)
+            pytest.register_assert_rewrite(
+                *(set(_SUITES.values()) - sys.modules.keys())
+            )  # so that a failing assert shows values
+        return getattr(import_module(_SUITES.get(name, "diarist.testing.scripted")), name)
 
-
-def __dir__() -> list[str]:
-    """Return the public names, without loading them."""
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        """Return the public names, without loading them."""
+        return sorted(__all__)

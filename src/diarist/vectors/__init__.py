@@ -25,18 +25,18 @@ __all__ = [
     "VectorStore",
 ]
 
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
-def __getattr__(name: str) -> Any:
-    """Import a store at first use, since numpy imports slowly."""
-    if name in ("InMemoryVectorStore", "SQLiteVectorStore"):
-        try:
-            from diarist.vectors import sqlite
-        except ModuleNotFoundError as error:
-            raise ImportError(f"{name} needs an extra of diarist: pip install 'diarist[vectors]'") from error
-        return getattr(sqlite, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import a store at first use, since numpy imports slowly."""
+        if name in ("InMemoryVectorStore", "SQLiteVectorStore"):
+            try:
+                from diarist.vectors import sqlite
+            except ModuleNotFoundError as error:
+                raise ImportError(f"{name} needs an extra of diarist: pip install 'diarist[vectors]'") from error
+            return getattr(sqlite, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    """Return the public names, without loading them."""
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        """Return the public names, without loading them."""
+        return sorted(__all__)

@@ -905,7 +905,7 @@ HARD = ["x", " ", "😀", "\n", "word ", "A. ", "I like tea. ", "dr. ", ". ", '"
 async def test_of_a_long_text_only_so_much_is_looked_at(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same work for one megabyte as for half of it, since the event loop waits for it."""
     work: list[int] = []
-    for name in ("_weigh", "annotate_dates", "fingerprint", "shorten"):
+    for name in ("_weigh", "annotate_dates", "fingerprint", "shorten_at_space"):
         monkeypatch.setattr(observer, name, _counted(getattr(observer, name), work))
     looked_at: list[int] = []
     for size in (500_000, 1_000_000):
@@ -936,7 +936,7 @@ def _rows(n: int, depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize("shape", WIDE)
 async def test_of_a_wide_result_only_so_much_is_looked_at(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     work: list[int] = []
-    for name in ("as_text", "shorten"):
+    for name in ("as_text", "shorten_at_space"):
         monkeypatch.setattr(tools, name, _counted(getattr(tools, name), work))
     looked_at: list[int] = []
     for size in (20_000, 40_000):

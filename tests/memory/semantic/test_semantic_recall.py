@@ -42,7 +42,7 @@ async def test_nearness_by_another_metric(metric: Metric, threshold: float) -> N
     assert "compiler" not in prompt
     found = [await store.describe(name) for name in await store.list_indexes()]
     assert {info.metric for info in found if info is not None} == {"cosine", metric}
-    with pytest.raises(ConfigError, match="metric is 'cosine', 'dot', 'euclidean', not 'dotproduct'"):
+    with pytest.raises(ConfigError, match="metric must be one of 'cosine', 'dot', 'euclidean', not 'dotproduct'"):
         SemanticRecallConfig(metric="dotproduct")  # pyright: ignore[reportArgumentType]
 
 

@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import Literal
+from typing import Literal, get_args
 
-from diarist.checks import flags, instance, positive, seconds, share, texts, whole
+from diarist.checks import flags, instance, one_of, positive, seconds, share, texts, whole
 from diarist.exceptions import ConfigError
 from diarist.memory.observational.roles.hooks import MemoryHooks
 from diarist.memory.observational.roles.transcript import load_zone
 from diarist.messages import Json
 from diarist.models.base import Model, ModelSettings
 from diarist.models.fallbacks import ModelEntry
+from diarist.storage.records import Scope
 
 FixedModel = str | Model | ModelEntry | Sequence[str | Model | ModelEntry]
 """A model, or a list of models to try one after the other. A ``ModelEntry`` has its own retries."""
@@ -225,7 +226,7 @@ class ObservationalMemoryConfig:
 
     enabled: bool = True
     model: ModelChoice = None
-    scope: Literal["thread", "resource"] = "thread"
+    scope: Scope = "thread"
     observation: ObservationConfig = field(default_factory=ObservationConfig)
     reflection: ReflectionConfig = field(default_factory=ReflectionConfig)
     share_token_budget: bool = False
@@ -251,8 +252,7 @@ class ObservationalMemoryConfig:
         texts("", language=self.language or "")
         if not isinstance(self.retrieval, bool | RetrievalConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"retrieval must be a bool or RetrievalConfig(...), not {type(self.retrieval).__name__}")
-        if self.scope not in ("thread", "resource"):
-            raise ConfigError(f"scope must be 'thread' or 'resource', not {self.scope!r}")
+        one_of("", "scope", self.scope, get_args(Scope))
         if self.share_token_budget and self.buffers:
             raise ConfigError("share_token_budget needs observation=ObservationConfig(buffer_tokens=False)")
         for role, model in (("observation", self.observation.model), ("reflection", self.reflection.model)):

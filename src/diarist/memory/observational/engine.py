@@ -129,7 +129,7 @@ class Engine:
                 await window.load()
         # Memory notes of a run that was live when something was forgotten may quote the forgotten text.
         dated = [
-            replace(row, sent=keep_date(row.sent, self._counter))
+            replace(row, sent=keep_date(row.sent))
             for row in window.rows
             if row.sent is not None and row.run_id != run_id and may_quote_forgotten(row.sent, log)
         ]

@@ -1,4 +1,8 @@
-"""Observational memory as a processor: an adapter from a ``RunMemory`` of the engine to the agent loop."""
+"""Observational memory as a processor: an adapter from a ``RunMemory`` of the engine to the agent loop.
+
+``DiaryProcessor`` records runs, ``ReadOnlyDiary`` shows the diary alone, and ``ObservationalMemory`` stands without a
+``Memory``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import Any, cast
 from diarist.checks import flags, instance, seconds
 from diarist.chunks import DataChunk
 from diarist.exceptions import ConfigError, ContextOverflowError, StorageError
+from diarist.memory.access import Access
 from diarist.memory.memory_note import asked_in, joined
 from diarist.memory.observational.config import ObservationalMemoryConfig
 from diarist.memory.observational.engine import Engine, RunMemory
@@ -21,8 +26,8 @@ from diarist.memory.observational.message_units import newest_half
 from diarist.memory.observational.prompt.tails import Tail, read_tails
 from diarist.memory.observational.recall_tool import Search, recall_tool, with_recall
 from diarist.memory.observational.roles.role_models import RoleModels
+from diarist.memory.rows import seq_of
 from diarist.memory.run_recorder import RunRecorder
-from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
 from diarist.messages import Json, Message, SentBlock, utc_now
 from diarist.processors.base import (
     APIErrorResult,
@@ -99,11 +104,9 @@ class DiaryProcessor(Processor[Any]):
     when the run ends.
 
     Args:
-        thread_wait: Seconds to wait for another run of the same thread.
         await_background: Let a run wait at its end until the background work of its thread is done.
         search: Search function for the tool ``recall``, instead of the storage's full-text search.
         prompts: The last prompt of each thread; pass one object to processors that should share it.
-        embedding: As for ``RunRecorder``.
     """
 
     id = TAG
@@ -115,27 +118,20 @@ class DiaryProcessor(Processor[Any]):
     def __init__(
         self,
         engine: Engine,
-        storage: Storage,
+        access: Access,
         *,
-        counter: TokenCounter,
-        thread_wait: float = 30.0,
         await_background: bool = False,
         search: Search | None = None,
         prompts: PromptHistory | None = None,
-        embedding: EmbeddingJobs | None = None,
     ) -> None:
-        self._engine = engine
-        self._storage = storage
-        self._counter = counter
-        self._thread_wait = thread_wait
+        self._engine, self._access = engine, access
+        self._storage, self._counter = access.storage, access.counter
         self._await_background = await_background
         self._search = search
         self._prompts = prompts or PromptHistory()
-        self._embedding = embedding
 
     def create_state(self) -> DiaryProcessorState:
-        recorder = RunRecorder(self._storage, self._counter, thread_wait=self._thread_wait, embedding=self._embedding)
-        return DiaryProcessorState(recorder)
+        return DiaryProcessorState(RunRecorder(self._access))
 
     async def process_input(self, args: ProcessInputArgs[Any]) -> None:
         """Open the run and add the raw messages to the conversation.
@@ -355,6 +351,42 @@ class DiaryProcessor(Processor[Any]):
             context.wait_at_end(state.memory.settled)
 
 
+class ReadOnlyDiary(DiaryProcessor):
+    """Shows agents of a read-only memory the diary of the thread and the messages it does not cover. It observes and
+    stores nothing."""
+
+    id = TAG
+    stores_run = False
+    edits_in_place = False
+
+    def create_state(self) -> DiaryProcessorState:
+        return DiaryProcessorState(RunRecorder(self._access, read_only=True))
+
+    async def process_input(self, args: ProcessInputArgs[Any]) -> None:
+        context, state = args.context, args.state
+        if context.thread_id is None or context.resource_id is None:
+            return
+        await state.recorder.begin(context)
+        state.memory = memory = await self._engine.open_read_only(context.thread_id, context.resource_id)
+        if (upto := state.recorder.hidden_after) is not None:
+            memory.window.remove([row for row in memory.window.rows if seq_of(row) > upto])
+        window = memory.window.messages()
+        args.message_list.remember(window)
+        state.recorder.ask_again(args.message_list, window)
+
+    async def process_input_step(self, args: ProcessInputStepArgs[Any]) -> InputStepHookResult:
+        state: DiaryProcessorState = args.state
+        if state.memory is None:
+            return None
+        asked = asked_in(args.message_list)
+        if args.step_number == 0 and asked is not None:  # the note that a recorded run would send
+            self._compose(state.memory, asked, asked.sent, await self._tails(state.memory))
+        return self._add_diary(args)
+
+    async def process_api_error(self, args: ProcessAPIErrorArgs[Any]) -> APIErrorResult | None:
+        """Do nothing: making room in the prompt would need an observation."""
+
+
 def _pinned(context: RunContext[Any]) -> set[str]:
     """Return the ids of rows that must not be observed yet.
 
@@ -409,7 +441,9 @@ class ObservationalMemory(DiaryProcessor):
         self._models = RoleModels(config, counter)
         observer, reflector = self._models.roles(None)
         engine = Engine(storage=storage, config=config, observer=observer, reflector=reflector, counter=counter)
-        super().__init__(engine, storage, counter=counter, thread_wait=thread_wait, await_background=await_background)
+        super().__init__(
+            engine, Access(storage, counter, config, thread_wait=thread_wait), await_background=await_background
+        )
 
     async def settled(self) -> None:
         """Wait until all background work is done."""

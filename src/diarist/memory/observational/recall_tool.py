@@ -20,7 +20,7 @@ from diarist.memory.observational.roles.answer_checks import label
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import load_zone, local_time, render_transcript, speaker
 from diarist.memory.rows import seq_of, threads_of
-from diarist.messages import FilePart, Message, SourcePart, TextPart, ToolPart, as_text
+from diarist.messages import FilePart, Message, Part, SourcePart, TextPart, ToolPart, as_text
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.records import Hit, ObservationLog, Page, Thread
 from diarist.storage.words import message_terms, query_terms
@@ -77,7 +77,7 @@ def recall_tool(
     tool = unbound_recall(config, storage, by_meaning=search is not None)
     if search is None and isinstance(storage, SearchStorage):
         search = storage.search_messages
-    access = Access(thread_id, storage, resource_id, run_id, config.obscures_threads)
+    access = Readable(thread_id, storage, resource_id, run_id, config.obscures_threads)
     pages = Pages(settings.max_tokens, counter=counter, timezone=config.timezone)
     recall = _Recall(access, pages, search, read_log, shown)
     searches = search is not None and settings.search
@@ -111,7 +111,7 @@ def _tool(prompt: str, *, searches: bool) -> Tool:
 class _Recall:
     """The functions of the tool; the signatures of the first two become the schema that the model sees."""
 
-    _access: Access
+    _access: Readable
     _pages: Pages
     _search: Search | None
     _read_log: Callable[[], ObservationLog]
@@ -330,7 +330,7 @@ class _Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Readable:
     """The threads and messages of a resource that a run may read, with the run's own rows."""
 
     own_id: str
@@ -484,3 +484,54 @@ def full_parts(message: Message) -> list[str]:
         elif isinstance(part, SourcePart):
             texts.append(f"{part.title} {part.url}".strip())
     return list(filter(None, texts))
+
+
+# --- finding what was written -------------------------------------------------------------------------------------
+
+_EMPTIED = "(A message that this result quoted has been forgotten.)"
+
+
+class RecallQuotes:
+    """Finds the results of ``recall`` that quote a thread, by the labels that the tool gives to threads and messages.
+
+    Args:
+        seqs: Only results with messages of these numbers; None: with any message, or the title.
+        own: Look in results stored in the quoted thread itself, which call it "this conversation".
+        title: Also results with the thread's title.
+    """
+
+    def __init__(self, thread_id: str, seqs: Collection[int] | None, *, own: bool, title: bool = False) -> None:
+        number = r"\d+" if seqs is None else f"(?:{'|'.join(map(str, sorted(seqs)))})"
+        labels = {thread_label(thread_id, obscured=obscured) for obscured in (True, False)}
+        name = f"(?:{'|'.join(map(re.escape, sorted(labels)))})"
+        if own:  # search, browse, and one part of a message
+            forms = [
+                rf"^- \S+ \S+ \[#{number}\]",
+                rf"\A(?!(?s:.*)^Thread )(?s:.*)^\[#{number}\]",
+                f"^Message {number} of this conversation,",
+            ]
+        else:
+            forms = [
+                rf"^- .*?\(thread {name}\) \[#{number}\]",
+                rf"\A(?:Observation .*\n)?Thread {name}:(?s:.*)^\[#{number}\]",
+                f"^Message {number} of thread {name},",
+            ]
+        forms += [f"^- {name}[ ,]"] if seqs is None or title else []  # a list of threads
+        self._pattern = re.compile("|".join(forms), re.MULTILINE)
+
+    def is_in(self, row: Message) -> bool:
+        """Return True if a result in the row quotes the thread."""
+        return any(map(self._quotes, row.parts))
+
+    def emptied(self, row: Message) -> Message:
+        """Return the row without these results."""
+        return replace(
+            row,
+            parts=[
+                replace(part, result=_EMPTIED) if isinstance(part, ToolPart) and self._quotes(part) else part
+                for part in row.parts
+            ],
+        )
+
+    def _quotes(self, part: Part) -> bool:
+        return isinstance(part, ToolPart) and part.name == RECALL and bool(self._pattern.search(part.result_text))

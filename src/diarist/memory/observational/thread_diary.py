@@ -37,7 +37,7 @@ from diarist.memory.observational.roles.base import ObserverRole, ReflectorRole,
 from diarist.memory.rows import seq_of
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
-from diarist.storage.records import Observation, ObservationLog, RowRef, Source
+from diarist.storage.records import COUNTS, Observation, ObservationLog, RowRef, Source
 from diarist.tokens import TokenCounter
 from diarist.tracing import span
 
@@ -199,7 +199,7 @@ class ThreadDiary:
         Returns the diary as it is stored afterwards; the same ``log`` object if there is nothing to do.
         """
         if row_stones(log):
-            log = await finish_removals(self.storage, log, self.counter)
+            log = await finish_removals(self.storage, log)
         others = {entry.run_id for entry in log.entries if entry.run_id not in (None, run_id)}
         if not others:
             return log
@@ -215,7 +215,7 @@ class ThreadDiary:
         run = await self.storage.get_run(run_id)
         if run is None or run.state == "discarded":
             await self.drop_run(run_id)
-        elif run.state in ("committed", "interrupted"):
+        elif run.state in COUNTS:
             await self.close_run(run_id)
 
     async def drop_run(self, run_id: str, *, in_flight: bool = True, seqs: Collection[int] = ()) -> None:
@@ -239,7 +239,7 @@ class ThreadDiary:
                 lambda log: transitions.drop_run(log, run_id, self.thread_id, rows),
                 prepare=lambda: self.logs.clean_history(log.key, lambda entry: entry.run_id == run_id),
             )
-            await finish_removals(self.storage, log, self.counter)
+            await finish_removals(self.storage, log)
 
     async def close_run(self, run_id: str) -> None:
         """Make the notes of a run permanent. Call it AFTER the run has ended.

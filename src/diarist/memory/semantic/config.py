@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import get_args
 
-from diarist.checks import number, seconds, whole
+from diarist.checks import number, one_of, seconds, whole
 from diarist.exceptions import ConfigError, InputError
 from diarist.memory.message_filter import MessageRange, before_and_after
 from diarist.storage.records import Scope
@@ -50,10 +50,8 @@ class SemanticRecallConfig:
 
     def __post_init__(self) -> None:
         whole("SemanticRecallConfig", "top_k", self.top_k, least=1, most=100)
-        if self.scope not in ("thread", "resource"):
-            raise ConfigError(f"scope is 'thread' or 'resource', not {self.scope!r}")
-        if self.metric not in get_args(Metric):
-            raise ConfigError(f"metric is {', '.join(map(repr, get_args(Metric)))}, not {self.metric!r}")
+        one_of("SemanticRecallConfig", "scope", self.scope, get_args(Scope))
+        one_of("SemanticRecallConfig", "metric", self.metric, get_args(Metric))
         if self.threshold is not None:
             least, most = nearness(self.metric)
             number("SemanticRecallConfig", "threshold", self.threshold, least=least, most=most)

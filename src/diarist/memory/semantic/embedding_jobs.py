@@ -19,7 +19,6 @@ from diarist.memory.semantic.setup import VectorOption, find_vectors
 from diarist.messages import Message
 from diarist.storage.base import Storage
 from diarist.storage.records import Thread
-from diarist.tokens import TokenCounter
 from diarist.vectors import VectorStore
 
 logger = logging.getLogger("diarist")
@@ -47,10 +46,9 @@ class EmbeddingJobs:
         index: SemanticIndex | None,
         vector: VectorOption,
         storage: Storage,
-        counter: TokenCounter,
         background: Background,
     ) -> None:
-        self._index, self._storage, self._counter, self._background = index, storage, counter, background
+        self._index, self._storage, self._background = index, storage, background
         self._vector: VectorOption = vector
         self._waiting: dict[str, Thread] = {}
         self._checked: ByteCache[str, float] = ByteCache(_CHECKED)
@@ -103,7 +101,7 @@ class EmbeddingJobs:
         await self.settled(thread)
         await self._index.go_back(thread, seq_of(row) - 1, row)
         if says_else:
-            await cut_quotes(self._storage, self._counter, resource_id, thread_id, [row.id])
+            await cut_quotes(self._storage, resource_id, thread_id, [row.id])
         self.start(thread)
 
     async def forget(
@@ -116,7 +114,7 @@ class EmbeddingJobs:
         count = await remove_vectors(store, resource_id=resource, thread_id=thread, message_ids=message_ids)
         notes: list[str] = []
         if resource is not None and thread is not None:
-            notes = await cut_quotes(self._storage, self._counter, resource, thread, message_ids)
+            notes = await cut_quotes(self._storage, resource, thread, message_ids)
         return Receipt(vectors=count, note_ids=tuple(notes))
 
     async def purge(self) -> tuple[str, ...]:

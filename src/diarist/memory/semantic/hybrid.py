@@ -10,7 +10,7 @@ from diarist.concurrency import finish_within
 from diarist.exceptions import InputError
 from diarist.memory.message_filter import MessageFilter, filtered_hits
 from diarist.memory.observational.roles.transcript import shorten
-from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, key_of
+from diarist.memory.semantic.index import MessageKey, NearMessage, SemanticIndex, message_key
 from diarist.storage.base import SearchStorage, Storage
 from diarist.storage.codec import decode_cursor, encode_cursor
 from diarist.storage.records import Hit, Page
@@ -107,7 +107,7 @@ async def _hits_by_words(
         )
     except InputError:  # no words to search for, or too many: the search by meaning may find something
         return {}
-    return {key_of(hit.message): hit for hit in page.items}
+    return {message_key(hit.message): hit for hit in page.items}
 
 
 def _conditions(wanted: MessageFilter) -> Filter:

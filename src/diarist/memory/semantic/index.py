@@ -39,7 +39,7 @@ MessageKey = tuple[str, str]
 """Ids of a thread and of a message in it."""
 
 
-def key_of(row: Message) -> MessageKey:
+def message_key(row: Message) -> MessageKey:
     return row.thread_id or "", row.id
 
 

@@ -10,7 +10,7 @@ from diarist.memory.memory_note import keep_date, note_block, quote
 from diarist.memory.observational.prompt.threads import thread_label
 from diarist.memory.observational.roles.transcript import local_time, shorten, speaker
 from diarist.memory.rows import rows_of_all_branches, threads_of
-from diarist.memory.semantic.index import MessageKey, key_of
+from diarist.memory.semantic.index import MessageKey, message_key
 from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.tokens import TokenCounter
@@ -32,7 +32,7 @@ def told(messages: Iterable[Message]) -> set[MessageKey]:
     """Return the keys of these messages and of the messages that their notes quote."""
     found: set[MessageKey] = set()
     for message in messages:
-        found.add(key_of(message))
+        found.add(message_key(message))
         found |= _quoted(message.sent)
     return found
 
@@ -54,8 +54,8 @@ def recall_note(
 
 
 def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool, counter: TokenCounter) -> SentBlock:
-    rows = {key_of(row): row for one in recalled for row in one.rows}
-    excerpts = {key_of(one.found): one.excerpt for one in recalled}
+    rows = {message_key(row): row for one in recalled for row in one.rows}
+    excerpts = {message_key(one.found): one.excerpt for one in recalled}
     lines: list[str] = []
     for thread_id in dict.fromkeys(thread for thread, _ in rows):
         label = thread_label(thread_id, obscured=obscured)
@@ -64,7 +64,7 @@ def _note(recalled: Sequence[Recalled], own: str, zone: ZoneInfo, obscured: bool
         lines.append(f"Said {where}, and perhaps of use now:")
         of_thread = sorted((row for row in rows.values() if row.thread_id == thread_id), key=lambda row: row.seq or 0)
         for row in of_thread:
-            excerpt = excerpts.get(key_of(row))
+            excerpt = excerpts.get(message_key(row))
             text = " ".join((row.text if excerpt is None else excerpt).split())
             text = shorten(text, _NEIGHBOUR_LENGTH) if excerpt is None else text
             said = local_time(row, zone)
@@ -88,7 +88,6 @@ async def quotes_what_is_gone(storage: Storage, block: SentBlock) -> bool:
 
 async def cut_quotes(
     storage: Storage,
-    counter: TokenCounter,
     resource_id: str,
     thread_id: str,
     message_ids: Collection[str] | None = None,
@@ -103,7 +102,7 @@ async def cut_quotes(
         async for row in rows_of_all_branches(storage, thread.id):
             quoted = {id for where, id in _quoted(row.sent) if where == thread_id}
             if row.id in blocks or (quoted if message_ids is None else not quoted.isdisjoint(message_ids)):
-                blocks[row.id] = None if row.sent is None else keep_date(row.sent, counter)
+                blocks[row.id] = None if row.sent is None else keep_date(row.sent)
         if blocks:
             await storage.rewrite_sent(thread.id, blocks)
             cut += blocks

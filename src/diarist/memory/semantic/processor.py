@@ -14,7 +14,7 @@ from diarist.memory.memory_note import asked_in, joined, keep_date
 from diarist.memory.message_filter import before_and_after
 from diarist.memory.semantic.config import SemanticRecallConfig
 from diarist.memory.semantic.embedding_jobs import EmbeddingJobs
-from diarist.memory.semantic.index import MessageKey, SemanticIndex, key_of
+from diarist.memory.semantic.index import MessageKey, SemanticIndex, message_key
 from diarist.memory.semantic.notes import Recalled, quotes_what_is_gone, recall_note, told
 from diarist.messages import Message
 from diarist.processors.base import ProcessInputStepArgs, Processor
@@ -138,7 +138,7 @@ class SemanticRecallProcessor(Processor[Any]):
                 )
                 neighbours = [*earlier, *neighbours]
             said = [row for row in neighbours if row.role in ("user", "assistant") and row.text.strip()]
-            shown = [row for row in said if key_of(row) not in known]
+            shown = [row for row in said if message_key(row) not in known]
             recalled.append(Recalled(rows[0], [*shown, rows[0]], self._index.excerpt(one, rows[0])))
         return recalled
 
@@ -158,6 +158,6 @@ class SemanticRecallProcessor(Processor[Any]):
             return
         try:
             if await quotes_what_is_gone(self._storage, asked.sent):
-                await self._storage.rewrite_sent(context.thread_id, {asked.id: keep_date(asked.sent, self._counter)})
+                await self._storage.rewrite_sent(context.thread_id, {asked.id: keep_date(asked.sent)})
         except StorageError as error:
             logger.warning("the note of run %s may quote a forgotten message: %s", context.run_id, error)

@@ -13,7 +13,7 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import as_digest, hash_row
 from diarist.memory.observational.log.transitions import derive_hints
 from diarist.memory.rows import seq_of
-from diarist.memory.transfer.format import Diary, WorkingText
+from diarist.memory.transfer.format import DiaryLogs, WorkingText
 from diarist.memory.transfer.numbering import map_entries
 from diarist.memory.transfer.thread_reader import ThreadReader, read_working_memory
 from diarist.memory.transfer.thread_writer import written
@@ -51,14 +51,14 @@ async def clone(
                 case Message():
                     sent = item.sent
                     if sent is not None and not (wanted.takes_all and limit is None):
-                        sent = keep_date(sent, counter)  # it may quote messages that are not copied
+                        sent = keep_date(sent)  # it may quote messages that are not copied
                     row = replace(item, id=_copied_id(copy.id, item.id), sent=sent)
                     sums.append(sums[-1] + hash_row(row))
                     await writer.add(row)
                 case Forgotten():
                     await writer.add(item._replace(id=_copied_id(copy.id, item.id)))
-                case Diary():
-                    await writer.add(Diary(tuple(_copied_log(log, copy.id, sums) for log in item.logs)))
+                case DiaryLogs():
+                    await writer.add(DiaryLogs(tuple(_copied_log(log, copy.id, sums) for log in item.logs)))
                 case WorkingText():
                     await writer.add(item)
         if source.resource_id != copy.resource_id:

@@ -42,7 +42,7 @@ Lines = Iterable[str] | AsyncIterable[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Diary:
+class DiaryLogs:
     """The thread's diary: its earlier generations, oldest first, and the current one. Each has a line of its own."""
 
     logs: tuple[ObservationLog, ...]
@@ -72,7 +72,7 @@ class LeftOut:
     messages: int
 
 
-ThreadItem = WorkingText | Message | Forgotten | Diary
+ThreadItem = WorkingText | Message | Forgotten | DiaryLogs
 """An item that belongs to the thread before it."""
 Item = Thread | ThreadItem | WholeResource
 """The content of lines between the first and the last."""
@@ -130,7 +130,7 @@ def _values_of(item: Item) -> Iterator[dict[str, Json]]:
             yield {"type": "message", **message.to_dict()}
         case Forgotten():
             yield {"type": "forgotten", **item._asdict()}
-        case Diary():
+        case DiaryLogs():
             for number, log in enumerate(item.logs, 1):
                 yield {"type": "log" if number == len(item.logs) else "generation", **_log(log)}
         case WholeResource():
@@ -243,7 +243,7 @@ def _item(value: dict[str, Any], number: int) -> Item:
                     raise InputError(f"an unknown role {value['role']!r}")
                 return Forgotten(**value)
             case "generation" | "log":
-                return Diary((_read_log(value),))
+                return DiaryLogs((_read_log(value),))
             case "resource":
                 _check(value, id=str, metadata=dict, working_memory=str)
                 refuse_empty(resource=value["id"])

@@ -11,13 +11,12 @@ from diarist.memory.message_filter import MessageFilter
 from diarist.memory.observational.log.coverage import visible_log
 from diarist.memory.observational.log.removal import WHOLE, finish_removals
 from diarist.memory.rows import rows_between, seq_of, threads_of
-from diarist.memory.transfer.format import Diary, Item, LeftOut, ThreadItem, WholeResource, WorkingText
+from diarist.memory.transfer.format import DiaryLogs, Item, LeftOut, ThreadItem, WholeResource, WorkingText
 from diarist.memory.transfer.numbering import Numbering, cut, renumbered, sources_in
 from diarist.memory.working.store import WorkingMemoryStore
 from diarist.messages import Json, Message
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, Thread, Tombstone
-from diarist.tokens import TokenCounter
 
 
 class ThreadReader:
@@ -53,7 +52,7 @@ class ThreadReader:
                 yield row if row.sent is None else replace(row, sent=without_diary(row.sent))
         for rank, forgotten in enumerate(await self._storage.list_forgotten(self._thread.id)):
             yield forgotten._replace(seq=self.numbering.count_to(forgotten.seq), rank=rank)
-        yield Diary(tuple(await read_diary(self._storage, key, {self._thread.id: self.numbering})))
+        yield DiaryLogs(tuple(await read_diary(self._storage, key, {self._thread.id: self.numbering})))
 
     async def rows(self) -> AsyncIterator[tuple[Message, bool]]:
         """Yield the existing rows, each with True if it is selected."""
@@ -86,12 +85,12 @@ async def read_working_memory(storage: Storage, key: str) -> str:
 
 
 async def thread_items(
-    storage: Storage, counter: TokenCounter, thread: Thread, numberings: dict[str, Numbering] | None = None
+    storage: Storage, thread: Thread, numberings: dict[str, Numbering] | None = None
 ) -> AsyncIterator[Item | LeftOut]:
     """Yield a thread and everything in it; add its numbering to ``numberings``."""
     for key in (f"thread:{thread.id}", f"resource:{thread.resource_id}"):
         if (head := await storage.get_log(key)) is not None:
-            await finish_removals(storage, head, counter)
+            await finish_removals(storage, head)
     yield thread
     reader = ThreadReader(storage, thread)
     if numberings is not None:
@@ -103,7 +102,7 @@ async def thread_items(
 
 
 async def all_items(
-    storage: Storage, counter: TokenCounter, resource: str | None, metadata: Mapping[str, Json] | None
+    storage: Storage, resource: str | None, metadata: Mapping[str, Json] | None
 ) -> AsyncIterator[Item | LeftOut]:
     """Yield all threads, of one resource or of all. With ``metadata`` only matching threads, and no data of
     resources."""
@@ -121,7 +120,7 @@ async def all_items(
     for owner in owners:
         numberings: dict[str, Numbering] = {}
         async for thread in threads_of(storage, owner, metadata):
-            async for item in thread_items(storage, counter, thread, numberings):
+            async for item in thread_items(storage, thread, numberings):
                 yield item
         if metadata is not None:
             continue

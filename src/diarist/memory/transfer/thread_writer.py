@@ -14,7 +14,7 @@ from diarist.exceptions import ConflictError, RunLostError, StorageError, Thread
 from diarist.memory.observational.log.log_store import begun
 from diarist.memory.observational.log.removal import finish_earlier_removals
 from diarist.memory.run_lifecycle import RUN_TTL, end_run, open_run
-from diarist.memory.transfer.format import Diary, ThreadItem, WorkingText
+from diarist.memory.transfer.format import DiaryLogs, ThreadItem, WorkingText
 from diarist.messages import Message, new_id
 from diarist.storage.base import Storage
 from diarist.storage.records import Forgotten, ObservationLog, Run, Thread, WorkingMemory, WorkingMemoryUpdate
@@ -52,7 +52,7 @@ class ThreadWriter:
                 self._forgotten.append(item)
             case WorkingText():
                 await self.put_working_memory(item.text)
-            case Diary():
+            case DiaryLogs():
                 self.logs += item.logs
 
     async def _flush(self) -> None:
@@ -94,7 +94,7 @@ async def written(storage: Storage, counter: TokenCounter, thread: Thread) -> As
     run = await _begin(storage, thread)
     writer = ThreadWriter(storage, counter, run)
     async with _or_undone(storage, run):
-        await finish_earlier_removals(storage, thread, counter)
+        await finish_earlier_removals(storage, thread)
         yield writer
         head = await writer.finish()
 

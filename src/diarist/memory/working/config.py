@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
-from diarist.checks import flags
+from diarist.checks import flags, one_of
 from diarist.exceptions import ConfigError
 from diarist.memory.working.prompts import load_prompt
 from diarist.storage.records import Scope
@@ -44,10 +44,8 @@ class WorkingMemoryConfig:
 
     def __post_init__(self) -> None:
         flags("", **{"working_memory.enabled": self.enabled})
-        if self.scope not in ("thread", "resource"):
-            raise ConfigError(f"working_memory.scope must be 'thread' or 'resource', not {self.scope!r}")
-        if self.kept_by not in ("actor", "observer"):
-            raise ConfigError(f"working_memory.kept_by must be 'actor' or 'observer', not {self.kept_by!r}")
+        one_of("", "working_memory.scope", self.scope, get_args(Scope))
+        one_of("", "working_memory.kept_by", self.kept_by, ("actor", "observer"))
         if self.template is not None and self.schema is not None:
             raise ConfigError("set either working_memory.template or working_memory.schema, not both")
         if not isinstance(cast(Any, self.template), str | None):

@@ -16,7 +16,7 @@ from diarist.models.base import Model
 from diarist.models.output_type import OutputType
 from diarist.models.resolve import resolve
 from diarist.processors.base import ProcessInputStepArgs, Processor, ProcessOutputResultArgs
-from diarist.processors.guardrails.classifier import answer_of, joined, prompt_message
+from diarist.processors.guardrails.classifier import answer_of, join_texts, prompt_message
 
 logger = logging.getLogger("diarist")
 
@@ -119,7 +119,7 @@ class StructuredOutput(Processor[Any], Generic[OutputT]):
     async def _convert(self, text: str, model: Model) -> Json:
         """Return JSON that matches the type. Raises InputError if no attempt does."""
         schema = self._type.schema
-        instructions = joined(_TASK, self.instructions, f"Schema:\n{_json(schema.schema)}")
+        instructions = join_texts(_TASK, self.instructions, f"Schema:\n{_json(schema.schema)}")
         task = [prompt_message("system", instructions), prompt_message("user", f"<text>\n{text}\n</text>")]
         for attempt in count():
             answer = await answer_of(model, [*task], schema, doing="convert")

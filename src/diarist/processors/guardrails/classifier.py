@@ -32,7 +32,7 @@ def load_prompt(name: str) -> str:
     return (Path(__file__).parent / "prompts" / f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
-def joined(*parts: str) -> str:
+def join_texts(*parts: str) -> str:
     """Join the parts of a task that are not empty."""
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
@@ -221,7 +221,7 @@ class ModelClassifier(AsksModel):
         self._answer_text = answer_text
         listed = "\n".join(f"- {name}: {meaning}" if meaning else f"- {name}" for name, meaning in categories.items())
         form = load_prompt("verdict_with_text" if answer_text else "verdict")
-        self._task = joined(task, f"Categories:\n{listed}", load_prompt("quoted_text"), form, instructions)
+        self._task = join_texts(task, f"Categories:\n{listed}", load_prompt("quoted_text"), form, instructions)
         properties: dict[str, Json] = {
             "scores": _object({name: {"type": "number"} for name in categories}),
             "reason": {"type": "string"},

@@ -19,7 +19,7 @@ from diarist.exceptions import ConfigError, ModelResponseError
 from diarist.messages import Message
 from diarist.models.base import Model
 from diarist.processors.base import ProcessInputArgs, ProcessorArgs, call_sync_or_async
-from diarist.processors.guardrails.classifier import AsksModel, joined, load_prompt
+from diarist.processors.guardrails.classifier import AsksModel, join_texts, load_prompt
 from diarist.processors.guardrails.guard import Where
 from diarist.processors.guardrails.pii_patterns import DEFAULT_TYPES, DETECTION_TYPES, PIIPatterns
 from diarist.processors.guardrails.redacting_guard import RedactingGuard, masked
@@ -186,7 +186,7 @@ class ModelDetector(AsksModel):
     def __init__(self, model: str | Model | Any, types: Sequence[str], instructions: str = "") -> None:
         super().__init__(model)
         listed = "\n".join(f"- {name}" for name in types)
-        self._task = joined(load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions)
+        self._task = join_texts(load_prompt("pii"), f"Types:\n{listed}", load_prompt("quoted_text"), instructions)
         self._types = {name.casefold(): name for name in types}
 
     async def __call__(self, text: str) -> list[Detection]:

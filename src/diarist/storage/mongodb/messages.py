@@ -19,7 +19,8 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from diarist.checks import check_limit, check_place, checked
 from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
+from diarist.run_context import Outcome
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run, taken_ids, unchangeable
 from diarist.storage.mongodb.changes import (
     REWRITTEN,
     carry_out,
@@ -36,7 +37,7 @@ from diarist.storage.mongodb.events import append_event
 from diarist.storage.mongodb.logs import get_log, mark_removal, save_log
 from diarist.storage.mongodb.runs import end_run, get_run, live_in, settle
 from diarist.storage.mongodb.threads import FORGOTTEN, MESSAGES, THREADS, most
-from diarist.storage.records import EndState, Forgotten, ObservationLog, RowRef, Run, Superseded
+from diarist.storage.records import Forgotten, ObservationLog, RowRef, Run, Superseded
 
 
 def append_messages(db: Db, run: Run, rows: Sequence[MessageRow], added: Sequence[EncodedEvent] = ()) -> list[int]:
@@ -89,13 +90,11 @@ def _insert(db: Db, doc: Document, batch: ObjectId, rows: Sequence[MessageRow]) 
                 remains: Document = {"ok": {"$ne": True}, "run": {"$ne": doc["live"]["id"]}, "id": {"$in": ids}}
                 cleared = db[MESSAGES].delete_many({"epoch": doc["epoch"], **remains}).deleted_count
             if not cleared:
-                raise ConflictError(
-                    f"thread {doc['_id']!r} already has a message with the same id, or an id occurs twice: {ids}"
-                ) from error
+                raise taken_ids(doc["_id"], rows) from error
 
 
 def finish_run(
-    db: Db, run: Run, state: EndState, rows: Sequence[MessageRow], added: Sequence[EncodedEvent]
+    db: Db, run: Run, state: Outcome, rows: Sequence[MessageRow], added: Sequence[EncodedEvent]
 ) -> list[int]:
     numbers = _append_rows(db, run, rows) if rows else []
     if end_run(db, run, state) and state != "discarded":
@@ -111,10 +110,7 @@ def rewrite_messages(db: Db, run: Run, rows: Sequence[MessageRow], remove: Seque
     changeable = own | _ids(db, {"id": {"$in": named}, **visible(doc)})
     wrong = [row.id for row in rows if row.id not in changeable] + [id for id in remove if id not in own]
     if wrong:
-        raise NotFoundError(
-            f"run {run.id!r} cannot change message {wrong[0]!r}: it can replace visible messages and messages of its "
-            "own, and remove messages of its own"
-        )
+        raise unchangeable(run, wrong[0])
     changed = [{"id": row.id, **{name: getattr(row, name) for name in REWRITTEN}} for row in rows]
     _change(db, run, with_job(run, rows=changed, remove=list(remove)))
 

@@ -10,12 +10,13 @@ from pymongo.errors import DuplicateKeyError
 
 from diarist.checks import checked
 from diarist.exceptions import ConflictError, ThreadBusyError
+from diarist.run_context import Outcome
 from diarist.storage.codec import check_thread, lost_run, require_resource, require_state
 from diarist.storage.mongodb.changes import carry_out, kept_of, restored_branch, with_job
 from diarist.storage.mongodb.client import NOW, Db, Document, after, appended, literal, literals, merged, raised
 from diarist.storage.mongodb.logs import mark_removal
 from diarist.storage.mongodb.threads import MESSAGES, RUNS, THREADS, insert_thread, note_end, present, remove_thread
-from diarist.storage.records import COUNTS, EndState, Run, RunState, Thread
+from diarist.storage.records import COUNTS, Run, RunState, Thread
 
 NEW = "new"
 """State of a run that has reserved its id and is not live yet."""
@@ -73,7 +74,7 @@ def heartbeat(db: Db, run: Run, *, ttl: float = 60.0) -> None:
         raise lost_run(run, get_run(db, run.id))
 
 
-def end_run(db: Db, run: Run, state: EndState) -> bool:
+def end_run(db: Db, run: Run, state: Outcome) -> bool:
     """End a run. Returns False if it has ended already."""
     ended = _end(db, run, state, {})
     if not ended:
@@ -81,7 +82,7 @@ def end_run(db: Db, run: Run, state: EndState) -> bool:
     return ended
 
 
-def _end(db: Db, run: Run, state: EndState, also: Document) -> bool:
+def _end(db: Db, run: Run, state: Outcome, also: Document) -> bool:
     """End a run if it is live. This single change makes its messages visible or discards them."""
     changes: Document = {
         "ended": appended("ended", merged("$live", {"state": literal(state)})),

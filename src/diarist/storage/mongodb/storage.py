@@ -9,12 +9,13 @@ from typing import Any, Concatenate
 from diarist.checks import checked, seconds, texts
 from diarist.exceptions import ConfigError
 from diarist.messages import Json, Message, SentBlock
+from diarist.run_context import Outcome
 from diarist.storage.base import Storage
 from diarist.storage.codec import encode_event, encode_message, encode_sent
 from diarist.storage.mongodb import events, leases, logs, resources, runs, threads
 from diarist.storage.mongodb import messages as _messages
 from diarist.storage.mongodb.client import Db, P, R, Server, open_database
-from diarist.storage.records import EndState, Event, MessageSource, NewEvent, ObservationLog, RowRef, Run
+from diarist.storage.records import Event, MessageSource, NewEvent, ObservationLog, RowRef, Run
 
 
 def calls(work: Callable[Concatenate[Db, P], R]) -> Callable[Concatenate[_Calls, P], Coroutine[Any, Any, R]]:
@@ -118,7 +119,7 @@ class MongoDBStorage(_Calls, Storage):
         await self.server.run(_messages.rewrite_messages, run, rows, list(remove))
 
     async def finish_run(
-        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+        self, run: Run, state: Outcome, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         added = [encode_event(event, self.events_kept) for event in events]

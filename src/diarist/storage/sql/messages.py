@@ -8,14 +8,14 @@ from typing import Any
 from diarist.byte_cache import ByteCache
 from diarist.checks import LARGEST, check_limit, check_place, checked
 from diarist.databases.base import Connection, Row
-from diarist.exceptions import ConflictError, NotFoundError
 from diarist.messages import Message
-from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run
-from diarist.storage.records import COUNTS, EndState, Forgotten, ObservationLog, Run
+from diarist.run_context import Outcome
+from diarist.storage.codec import EncodedEvent, MessageRow, decode_message, lost_run, taken_ids, unchangeable
+from diarist.storage.records import COUNTS, Forgotten, ObservationLog, Run
 from diarist.storage.sql.branches import delete_superseded, end_of_branch, move_branch, rewrite_superseded
 from diarist.storage.sql.events import append_event
 from diarist.storage.sql.logs import KnownLog, require_version, save_log
-from diarist.storage.sql.row_cache import KnownRows, size_of
+from diarist.storage.sql.row_cache import KnownRows, size_of_rows
 from diarist.storage.sql.runs import commit_run, end_run, get_run, require_live
 from diarist.storage.sql.search import unindex
 from diarist.storage.sql.threads import COUNTING, lock_thread, stamp_thread
@@ -73,10 +73,7 @@ async def append_messages(
         if values:
             await connection.execute_many(_INSERT, values)
     except connection.violations as error:
-        raise ConflictError(
-            f"thread {run.thread_id!r} already has a message with the same id, or an id occurs twice: "
-            f"{[row.id for row in rows]}"
-        ) from error
+        raise taken_ids(run.thread_id, rows) from error
     for event in added:
         await append_event(connection, *event)
     return numbers
@@ -85,7 +82,7 @@ async def append_messages(
 async def finish_run(
     connection: Connection,
     run: Run,
-    state: EndState,
+    state: Outcome,
     rows: Sequence[MessageRow],
     added: Sequence[EncodedEvent],
 ) -> list[int]:
@@ -107,7 +104,7 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
     for row in earlier:
         seq = await connection.value(_REWRITE_EARLIER, **(row._asdict() | place))
         if seq is None:
-            raise _unchangeable(run, row.id)
+            raise unchangeable(run, row.id)
         seqs.append(seq)
     if seqs:
         await stamp_thread(connection, run.thread_id)
@@ -119,7 +116,7 @@ async def rewrite_messages(connection: Connection, run: Run, rows: Sequence[Mess
             **place,
         )
         if not removed:
-            raise _unchangeable(run, message_id)
+            raise unchangeable(run, message_id)
 
 
 async def note_forgotten(connection: Connection, thread_id: str, messages: Sequence[Forgotten]) -> None:
@@ -179,13 +176,6 @@ async def rewrite_sent(connection: Connection, thread_id: str, blocks: Mapping[s
             [{"thread": thread_id, "id": id, "sent": blocks[id]} for id in visible],
         )
     return len(visible) + await rewrite_superseded(connection, thread_id, blocks)
-
-
-def _unchangeable(run: Run, message_id: str) -> NotFoundError:
-    return NotFoundError(
-        f"run {run.id!r} cannot change message {message_id!r}: it can replace visible messages and messages of its "
-        "own, and remove messages of its own"
-    )
 
 
 # --- reading -----------------------------------------------------------------------------------------------
@@ -288,6 +278,6 @@ async def list_shared_messages(
         ended = next((place for place, row in enumerate(rows) if row[0] not in COUNTS), len(rows))
         if ended or len(settled) < len(known.messages):
             left = len(settled) / len(known.messages) if known.messages else 0
-            size = int(known.size * left) + size_of(found[:ended])
+            size = int(known.size * left) + size_of_rows(found[:ended])
             kept.put(thread_id, KnownRows(stamp, after, settled + messages[:ended], size), size)
     return settled + messages

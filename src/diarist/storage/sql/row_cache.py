@@ -47,6 +47,6 @@ class KnownRows:
         return self.messages[first:last]
 
 
-def size_of(rows: Sequence[MessageRow]) -> int:
+def size_of_rows(rows: Sequence[MessageRow]) -> int:
     """Return the approximate size of messages in memory, in bytes."""
     return sum([_OF_A_ROW + _FORMS * (len(row.parts) + len(row.metadata)) + getsizeof(row.sent) for row in rows])

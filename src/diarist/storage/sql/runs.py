@@ -8,8 +8,9 @@ from dataclasses import replace
 from diarist.checks import checked
 from diarist.databases.base import Connection, Row
 from diarist.exceptions import ConflictError, NotFoundError, ThreadBusyError
+from diarist.run_context import Outcome
 from diarist.storage.codec import check_thread, lost_run, require_resource, require_state, ttl_micros
-from diarist.storage.records import EndState, Run, Thread
+from diarist.storage.records import Run, Thread
 from diarist.storage.sql.branches import move_branch
 from diarist.storage.sql.threads import forget_records, insert_thread, lock_thread
 
@@ -70,7 +71,7 @@ async def heartbeat(connection: Connection, run: Run, *, ttl: float = 60.0) -> N
         raise lost_run(run, await get_run(connection, run.id))
 
 
-async def end_run(connection: Connection, run: Run, state: EndState, *, died_at: int | None = None) -> bool:
+async def end_run(connection: Connection, run: Run, state: Outcome, *, died_at: int | None = None) -> bool:
     """End the run. Returns False if it had ended already or is discarded.
 
     Args:

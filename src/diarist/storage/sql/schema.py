@@ -11,6 +11,11 @@ from diarist.storage.codec import from_json, to_json
 from diarist.storage.records import WorkingMemory
 from diarist.storage.sql.resources import save_working_memory
 
+# The columns of ``MessageRow``, and the thread.
+_MESSAGE = """thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, seq BIGINT NOT NULL,
+        id {key} NOT NULL, run_id {key} NOT NULL REFERENCES diarist_runs (id) ON DELETE CASCADE,
+        role TEXT NOT NULL, source TEXT NOT NULL, created_at BIGINT, parts TEXT NOT NULL, metadata TEXT NOT NULL,
+        part_tokens TEXT, sent TEXT"""
 # threads.created_by: the run that created the thread; the thread is visible only if that run's messages are.
 # threads.indexed_seq: messages up to this number are in the search index, if their run has ended.
 # threads.stamp: a random number, replaced when existing messages change. See ``KnownRows``.
@@ -34,12 +39,8 @@ _TABLES = (
         ended_at BIGINT, CONSTRAINT diarist_runs_token UNIQUE (thread_id, token)
     )""",
     "CREATE UNIQUE INDEX diarist_runs_one_live ON diarist_runs (thread_id) WHERE state = 'live'",
-    """CREATE TABLE diarist_messages (
-        thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, seq BIGINT NOT NULL,
-        id {key} NOT NULL, run_id {key} NOT NULL REFERENCES diarist_runs (id) ON DELETE CASCADE,
-        role TEXT NOT NULL, source TEXT NOT NULL, created_at BIGINT, parts TEXT NOT NULL, metadata TEXT NOT NULL,
-        part_tokens TEXT, sent TEXT,
-        PRIMARY KEY (thread_id, seq), CONSTRAINT diarist_messages_id UNIQUE (thread_id, id)
+    f"""CREATE TABLE diarist_messages (
+        {_MESSAGE}, PRIMARY KEY (thread_id, seq), CONSTRAINT diarist_messages_id UNIQUE (thread_id, id)
     )""",
     "CREATE INDEX diarist_messages_by_run ON diarist_messages (run_id)",
     """CREATE TABLE diarist_resources (
@@ -61,6 +62,8 @@ _TABLES = (
         type TEXT NOT NULL, data TEXT NOT NULL, created_at BIGINT NOT NULL, PRIMARY KEY (key, seq)
     )""",
 )
+# Migrations create the following tables as well. To change one, first copy its old text for the migration that creates
+# it: the migration that changes the table would otherwise find the change in it already.
 _WORKING_MEMORIES = """CREATE TABLE IF NOT EXISTS diarist_working_memories (
     key {key} NOT NULL PRIMARY KEY, version BIGINT NOT NULL, body TEXT NOT NULL
 )"""
@@ -73,12 +76,8 @@ _FORGOTTEN = """CREATE TABLE IF NOT EXISTS diarist_forgotten (
 # diarist_messages, so that no other statement can find them.
 # branch_changes: where the active branch ended before a live run changed it.
 _BRANCHES = (
-    """CREATE TABLE IF NOT EXISTS diarist_superseded (
-        thread_id {key} NOT NULL REFERENCES diarist_threads (id) ON DELETE CASCADE, seq BIGINT NOT NULL,
-        parent BIGINT NOT NULL,
-        id {key} NOT NULL, run_id {key} NOT NULL REFERENCES diarist_runs (id) ON DELETE CASCADE,
-        role TEXT NOT NULL, source TEXT NOT NULL, created_at BIGINT, parts TEXT NOT NULL, metadata TEXT NOT NULL,
-        part_tokens TEXT, sent TEXT, PRIMARY KEY (thread_id, seq)
+    f"""CREATE TABLE IF NOT EXISTS diarist_superseded (
+        {_MESSAGE}, parent BIGINT NOT NULL, PRIMARY KEY (thread_id, seq)
     )""",
     """CREATE TABLE IF NOT EXISTS diarist_branch_changes (
         run_id {key} NOT NULL PRIMARY KEY REFERENCES diarist_runs (id) ON DELETE CASCADE, earlier BIGINT NOT NULL

@@ -8,9 +8,10 @@ from diarist.byte_cache import ByteCache
 from diarist.checks import LARGEST, check_whole, checked
 from diarist.databases.base import Connection, Database, OnDatabase, read_version, reads, writes
 from diarist.messages import Json, Message, SentBlock
+from diarist.run_context import Outcome
 from diarist.storage.base import Ranges, SearchStorage, Storage
 from diarist.storage.codec import encode_event, encode_message, encode_sent
-from diarist.storage.records import EndState, Event, Hit, MessageSource, NewEvent, ObservationLog, Page, RowRef, Run
+from diarist.storage.records import Event, Hit, MessageSource, NewEvent, ObservationLog, Page, RowRef, Run
 from diarist.storage.sql import branches, events, leases, logs, resources, runs, search, threads
 from diarist.storage.sql import messages as _messages
 from diarist.storage.sql.logs import KnownLog
@@ -103,7 +104,7 @@ class SQLStorage(_Transactions, Storage, SearchStorage):
         await self.database.write(_messages.rewrite_messages, run, rows, list(remove))
 
     async def finish_run(
-        self, run: Run, state: EndState, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
+        self, run: Run, state: Outcome, *, messages: Sequence[Message] = (), events: Sequence[NewEvent] = ()
     ) -> list[int]:
         rows = [encode_message(message, run_id=run.id, source="response") for message in messages]
         added = [encode_event(event, self.events_kept) for event in events]

@@ -21,12 +21,12 @@ from diarist.storage.codec import (
     page_of_threads,
     to_json,
 )
-from diarist.storage.records import Page, Thread
+from diarist.storage.records import COUNTS, Page, Thread
 from diarist.storage.sql.events import delete_event_log
 from diarist.storage.sql.logs import delete_log
 from diarist.storage.sql.resources import delete_working_memory
 
-COUNTING = "state IN ('committed', 'interrupted')"
+COUNTING = f"state IN {COUNTS}"
 
 _SELECT = f"SELECT {', '.join(f't.{name}' for name in ThreadRow._fields)} FROM diarist_threads t"
 _VISIBLE = f"{_SELECT} LEFT JOIN diarist_runs r ON r.id = t.created_by WHERE (t.created_by IS NULL OR r.{COUNTING})"

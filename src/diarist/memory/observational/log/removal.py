@@ -24,7 +24,6 @@ from diarist.messages import Message, SentBlock
 from diarist.storage.base import Storage
 from diarist.storage.records import ObservationLog, RowRef, Thread, Tombstone
 from diarist.storage.words import message_texts, text_terms
-from diarist.tokens import TokenCounter
 
 WHOLE = 1 << 62
 """Last row number of a range that covers a whole thread."""
@@ -33,7 +32,7 @@ _NAME_OR_NUMBER = re.compile(r"(?<![.!?] )(?<!^)(?<!\w)[^\W\d_a-z]\w+|\w*\d\w*",
 """Matches a capitalised word that does not begin a sentence, or a word with a digit."""
 
 
-async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenCounter) -> ObservationLog:
+async def finish_removals(storage: Storage, log: ObservationLog) -> ObservationLog:
     """Finish the removals that the log's row tombstones name. Call it when a log is opened, before rows are read.
 
     Returns:
@@ -50,12 +49,12 @@ async def finish_removals(storage: Storage, log: ObservationLog, counter: TokenC
         thread = await storage.get_thread(thread_id)
         if thread is not None and thread.resource_id != log.resource_id:  # another thread now has this id
             mine = [stone for stone in mine if stone.thread_id != thread_id]
-    if mine and await remove_rows(storage, [log], mine, counter) != Receipt():
+    if mine and await remove_rows(storage, [log], mine) != Receipt():
         await storage.purge()
     return await drop_stones(storage, log, stones)
 
 
-async def finish_earlier_removals(storage: Storage, thread: Thread, counter: TokenCounter) -> None:
+async def finish_earlier_removals(storage: Storage, thread: Thread) -> None:
     """Finish an interrupted removal of an earlier thread with this id.
 
     Call it when a thread is created, before any of its rows are visible: tombstones name rows by number, and the new
@@ -63,7 +62,7 @@ async def finish_earlier_removals(storage: Storage, thread: Thread, counter: Tok
     """
     log = await LogStore(storage, "resource").read(thread.id, thread.resource_id)
     if any(stone.thread_id == thread.id for stone in row_stones(log)):
-        await finish_removals(storage, log, counter)
+        await finish_removals(storage, log)
 
 
 async def drop_stones(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> ObservationLog:
@@ -76,7 +75,6 @@ async def remove_rows(
     storage: Storage,
     logs: Sequence[ObservationLog],
     stones: Sequence[Tombstone],
-    counter: TokenCounter,
     *,
     rows: Sequence[RowRef] = (),
 ) -> Receipt:
@@ -102,7 +100,7 @@ async def remove_rows(
                     names |= {term for name in _NAME_OR_NUMBER.findall(text) for term in text_terms(name)}
     receipt = Receipt()
     for log in logs:
-        receipt += await _clean(storage, log, stones, names, counter, rows)
+        receipt += await _clean(storage, log, stones, names, rows)
     for thread_id, message_ids in ids.items():
         await storage.delete_messages(thread_id, message_ids)
         receipt += Receipt(message_ids=tuple(message_ids))
@@ -110,14 +108,14 @@ async def remove_rows(
     return receipt + await _clean_titles(storage, [stone.thread_id for stone in stones])
 
 
-async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: Message, counter: TokenCounter) -> None:
+async def remove_traces(storage: Storage, logs: Sequence[ObservationLog], row: Message) -> None:
     """Remove from the logs everything that was made from a row. The row stays, and counts as not observed.
 
     Observations of the row that are still being made are dropped.
     """
     stones = (Tombstone(thread_id=row.thread_id or "", first_seq=seq_of(row), last_seq=seq_of(row)),)
     for log in logs:
-        await _clean(storage, log, stones, set(), counter, (), stays=True)
+        await _clean(storage, log, stones, set(), (), stays=True)
     if row.thread_id is not None:
         await _clean_titles(storage, [row.thread_id], changed=row.id)
 
@@ -135,7 +133,7 @@ def without_rows(log: ObservationLog, past: Sequence[ObservationLog], stones: Se
 
 
 async def clean_after_move(
-    storage: Storage, thread_id: str, logs: Sequence[ObservationLog], stones: Sequence[Tombstone], counter: TokenCounter
+    storage: Storage, thread_id: str, logs: Sequence[ObservationLog], stones: Sequence[Tombstone]
 ) -> None:
     """Remove copies of what was made from rows that have left the active branch of a thread: from earlier generations,
     titles, and the memory notes of other threads.
@@ -150,7 +148,7 @@ async def clean_after_move(
             reached = [entry for old in (*history, log) for entry in old.every_entry if erasure.reaches(entry)]
             await _clean_titles(storage, threads_of_entries(reached))
             if reached and log.scope == "resource":
-                await _clean_notes(storage, log, stones, counter)
+                await _clean_notes(storage, log, stones)
     await _clean_titles(storage, [thread_id])
 
 
@@ -162,7 +160,6 @@ async def _clean(
     log: ObservationLog,
     stones: Sequence[Tombstone],
     names: set[str],
-    counter: TokenCounter,
     rows: Sequence[RowRef],
     *,
     stays: bool = False,
@@ -198,7 +195,7 @@ async def _clean(
         mentioning_ids=tuple(e.id for e in after.every_entry if not names.isdisjoint(text_terms(e.text))),
     )
     receipt += await _clean_titles(storage, threads_of_entries(reached))
-    return receipt + await _clean_notes(storage, after, stones, counter)
+    return receipt + await _clean_notes(storage, after, stones)
 
 
 # --- copies of the log's text ---------------------------------------------------------------------------------------
@@ -232,9 +229,7 @@ async def _clean_titles(storage: Storage, thread_ids: Iterable[str], *, changed:
     return receipt
 
 
-async def _clean_notes(
-    storage: Storage, log: ObservationLog, stones: Sequence[Tombstone], counter: TokenCounter
-) -> Receipt:
+async def _clean_notes(storage: Storage, log: ObservationLog, stones: Sequence[Tombstone]) -> Receipt:
     """Reduce memory notes sent after the rows were stored to their date, because they may quote the log.
 
     The notes of a thread's log are in that thread. The notes of a resource's log are in the threads of the resource
@@ -253,15 +248,15 @@ async def _clean_notes(
         readers = [t.id for t in threads if since is None or t.updated_at is None or t.updated_at >= since]
     receipt = Receipt()
     for thread_id in readers:
-        receipt += await cut_notes(storage, thread_id, counter, after=first.get(thread_id, 0))
+        receipt += await cut_notes(storage, thread_id, after=first.get(thread_id, 0))
     return receipt
 
 
-async def cut_notes(storage: Storage, thread_id: str, counter: TokenCounter, *, after: int = 0) -> Receipt:
+async def cut_notes(storage: Storage, thread_id: str, *, after: int = 0) -> Receipt:
     """In rows with a number above ``after``, reduce each memory note to its date."""
     cut: dict[str, SentBlock | None] = {}
     async for row in rows_of_all_branches(storage, thread_id, after=after):
-        kept = None if row.sent is None else keep_date(row.sent, counter)
+        kept = None if row.sent is None else keep_date(row.sent)
         if kept is not row.sent or row.id in cut:  # a client may have sent the same id on another branch
             cut[row.id] = kept
     if cut:

@@ -18,7 +18,7 @@ from diarist.memory.observational.prompt.threads import by_thread, thread_label
 from diarist.memory.observational.roles.base import EXTRACTIVE, Observed
 from diarist.memory.observational.roles.extractive.dates import annotate_dates, has_date
 from diarist.memory.observational.roles.extractive.reflector import RANKS, Line, fingerprint, read_lines, write_lines
-from diarist.memory.observational.roles.extractive.tools import ERROR_LINE, note_tool, shorten
+from diarist.memory.observational.roles.extractive.tools import ERROR_LINE, note_tool, shorten_at_space
 from diarist.memory.observational.roles.parsing import escape_tags
 from diarist.memory.observational.roles.transcript import date_heading, load_zone, local_time, pair_results, speaker
 from diarist.messages import FilePart, Message, TextPart, ToolPart
@@ -267,7 +267,9 @@ def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
 
 def _write(notes: Sequence[_Note], zone: tzinfo, thread: str | None) -> Line:
     said = local_time(notes[0].message, zone)
-    texts = [annotate_dates(shorten(note.text, _LONGEST_NOTE), said.date() if said else None) for note in notes]
+    texts = [
+        annotate_dates(shorten_at_space(note.text, _LONGEST_NOTE), said.date() if said else None) for note in notes
+    ]
     texts = [f"{text};" if text[-1].isalnum() else text for text in texts[:-1]] + texts[-1:]
     return Line(
         date=date_heading(said, thread),
@@ -285,12 +287,12 @@ def _hints(messages: Sequence[Message]) -> tuple[str | None, str | None]:
         return None, None
     asked_last = next((message.text for message in reversed(spoken) if message.role == "user"), "")
     said = [each for each in split_sentences(asked_last) if sum(_weigh(each, "user")[2].values()) >= 0.5]
-    wish = shorten(" ".join([*filter(_QUESTION.search, said)][-2:] or said[-1:]), 300)
+    wish = shorten_at_space(" ".join([*filter(_QUESTION.search, said)][-2:] or said[-1:]), 300)
     task = f"The user's last request: {wish}" if wish else None
     if spoken[-1].role == "user":
         return task, f"Answer the user: {wish}" if wish else ""
     asked = [*filter(_QUESTION.search, split_sentences(spoken[-1].text)[-3:])]
-    return task, f"Wait for the user's answer to: {shorten(asked[-1], 300)}" if asked else ""
+    return task, f"Wait for the user's answer to: {shorten_at_space(asked[-1], 300)}" if asked else ""
 
 
 def split_sentences(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from diarist.chunks import Usage
 from diarist.exceptions import RoleError
 from diarist.memory.observational.roles.base import EXTRACTIVE, Reflected
-from diarist.memory.observational.roles.extractive.tools import shorten
+from diarist.memory.observational.roles.extractive.tools import shorten_at_space
 from diarist.storage.records import Observation
 from diarist.tokens import TokenCounter, default_counter
 
@@ -115,7 +115,7 @@ class ExtractiveReflector:
         order = sorted(kept, key=lambda place: (ranks[place], parents[place], -place))
         self._drop(kept, [place for place in order if ranks[place] < 2], target_tokens)
         if self._counter.count(write_lines(kept.values())) >= target_tokens:
-            kept = {place: replace(line, text=shorten(line.text, _SHORT)) for place, line in kept.items()}
+            kept = {place: replace(line, text=shorten_at_space(line.text, _SHORT)) for place, line in kept.items()}
             self._drop(kept, [place for place in order if ranks[place] >= 2], target_tokens)
         text = write_lines(
             replace(line, detail=parents[place] != place and parents[place] in kept) for place, line in kept.items()

@@ -56,7 +56,7 @@ def note_tool(part: ToolPart) -> tuple[str, str]:
     return f"{call} → {outcome}", "✅" if changes and not failed else "🟡"
 
 
-def shorten(text: str, length: int) -> str:
+def shorten_at_space(text: str, length: int) -> str:
     """Cut ``text`` to at most ``length`` characters, between words if possible."""
     if len(text) <= length:
         return text
@@ -113,8 +113,8 @@ def _outline(value: Any, room: int, depth: int = 0) -> str:
     ends = [line[:300] for line in reversed(lines[-40:])]
     verdicts = chain(filter(ERROR_LINE.match, ends), filter(_SUMMARY.search, ends), filter(_LETTER.search, lines))
     if len(text) <= room or len(lines) < 2 or not (line := next(verdicts, "")):
-        return shorten(_SPACE.sub(" ", text[: 2 * room]), room)
-    return f"{len(lines)} lines: {shorten(_SPACE.sub(' ', line[:300]).strip(), room)}"
+        return shorten_at_space(_SPACE.sub(" ", text[: 2 * room]), room)
+    return f"{len(lines)} lines: {shorten_at_space(_SPACE.sub(' ', line[:300]).strip(), room)}"
 
 
 def _fit(texts: Iterable[str], room: int) -> list[str]:
