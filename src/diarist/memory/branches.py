@@ -175,10 +175,13 @@ class Branches:
         """Take in messages that no history places: those with known ids are known, unless the last one was edited."""
         new = {message.id: unstored(message) for message in given if message.id not in known}
         question = given[-1]
-        if question.role != "user" or question.id in new:
+        if question.role == "assistant" or (question.role == "user" and question.id in new):
             return TakenInput(new=new)
-        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
         newest = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
+        if question.role == "tool":  # perhaps sent again, since the run failed
+            told = [_results(row) for row in takewhile(lambda row: row.role == "tool", newest)]
+            return TakenInput(new={key: message for key, message in new.items() if _results(message) not in told})
+        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
         rows = [row for row in newest if row.id not in changed]
         if question.id not in changed and is_edited(question, rows):
             return TakenInput(new={**new, question.id: _under_new_id(question)})
@@ -346,6 +349,10 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     ids = {row.id for row in rows}
     gaps = [gap for gap in forgotten if gap.id not in ids]
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
+
+
+def _results(message: Message) -> list[tuple[str, str, Json]]:
+    return [(part.call_id, part.state, part.result) for part in message.tool_parts]
 
 
 def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:
