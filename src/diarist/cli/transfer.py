@@ -20,7 +20,7 @@ from diarist.cli.branches import follow_branch
 from diarist.cli.databases import files_of, storage_at
 from diarist.cli.inputs import opened_input, thread_of
 from diarist.exceptions import InputError, NotFoundError
-from diarist.integrations.conversations import read_conversations
+from diarist.integrations.conversations import Conversation, read_conversations
 from diarist.integrations.mastra import is_mastra, mastra_lines
 from diarist.memory.memory import Memory
 from diarist.memory.transfer.format import Moved
@@ -195,7 +195,7 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
                 typer.echo(f"Note: {note}", err=True)
             titles: defaultdict[str, list[str]] = defaultdict(list)
             for chat in chats:
-                for note in chat.notes:
+                for note in (*chat.notes, *_note_on_instructions(chat)):
                     titles[note].append(chat.title)
             for note, (first, *others) in titles.items():
                 typer.echo(f"Note: {first}{f' and {len(others):,} more' if others else ''}: {note}", err=True)
@@ -208,11 +208,17 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
                     thread=thread,
                     resource=how.resource,
                     title=chat.title,
-                    created_at=chat.messages[0].created_at,
+                    created_at=chat.begun,
                 )
                 moved.messages += new
                 moved.threads += bool(new)
     return moved
+
+
+def _note_on_instructions(chat: Conversation) -> list[str]:
+    """Return a note on the messages that memory does not store, if there are any."""
+    count = sum(message.role == "system" for message in chat.messages)
+    return [f"messages of the role 'system', left out: {count}"] if count else []
 
 
 @asynccontextmanager

@@ -117,6 +117,11 @@ class Conversation:
     conversations_in_file: int = 1
     notes: list[str] = field(default_factory=list[str])
 
+    @property
+    def begun(self) -> datetime | None:
+        """Time of the first message that has one."""
+        return next((message.created_at for message in self.messages if message.created_at is not None), None)
+
 
 def read_conversation(
     path: Path | str,
