@@ -241,6 +241,12 @@ def test_a_thread_begins_with_the_first_message_that_has_a_time_and_instructions
     assert thread.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
+def test_an_editor_may_have_put_a_byte_order_mark_before_an_export(database: Path) -> None:
+    run("export", "memory.db", "all.jsonl")
+    Path("all.jsonl").write_bytes(b"\xef\xbb\xbf" + Path("all.jsonl").read_bytes())
+    assert "2 messages, 2 threads" in run("import", "all.jsonl", "other.db").stderr
+
+
 CALL = {"id": "c", "type": "function", "function": {"name": "book", "arguments": "{}"}}
 BOOKING = [
     {"role": "user", "content": "Book a seat"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -120,7 +121,7 @@ def _import_path(file: Path, address: str, how: Conversations, *, skip_existing:
     try:
         of_mastra = is_mastra(file)
         with file.open("rb") as source:
-            of_diarist = source.read(17).replace(b" ", b"") == b'{"type":"diarist"'
+            of_diarist = source.read(32).removeprefix(BOM_UTF8).replace(b" ", b"").startswith(b'{"type":"diarist"')
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     notes: list[str] = []
@@ -155,7 +156,7 @@ def _import_path(file: Path, address: str, how: Conversations, *, skip_existing:
 
 async def _lines(file: Path) -> AsyncIterator[str]:
     try:
-        with file.open(encoding="utf-8", newline="\n") as lines:
+        with file.open(encoding="utf-8-sig", newline="\n") as lines:
             for line in lines:
                 yield line
     except UnicodeDecodeError as error:
