@@ -12,9 +12,10 @@ import pytest
 
 from diarist import Agent, AgentResult, CancelSignal, DataChunk, Memory, Message, Processor, ToolContext, tool
 from diarist.exceptions import ConfigError, InputError
+from diarist.memory import TitleConfig
 from diarist.messages import DataPart
 from diarist.processors import InputStepResult, ProcessInputArgs, ProcessInputStepArgs, StepResult
-from diarist.storage import SQLiteStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.tools import Tool
 from tests.agent.kit import collect, run_both, types
@@ -244,6 +245,14 @@ async def test_other_processors_are_refused(memory: Memory) -> None:
             await agent("x", memory=memory, processors=others).resume({"s1": True}, thread="t")
     assert sent == []
     assert (await agent("ok", memory=memory, processors=[Watch()]).resume({"s1": True}, thread="t")).text == "ok"
+
+
+async def test_memory_may_be_configured_otherwise_when_the_call_is_approved() -> None:
+    storage = InMemoryStorage()
+    await agent(CALL, memory=Memory(storage=storage, working_memory=True)).generate("send it", thread="t")
+    for options in ({"read_only": True}, {}):
+        later = Memory(storage=storage, generate_title=TitleConfig(model=ScriptedModel("A letter")))
+        assert (await agent("ok", memory=later).resume({"s1": True}, thread="t", **options)).text == "ok"
 
 
 async def test_hooks_of_the_tools_and_the_stream_run_and_process_input_only_on_new_input(memory: Memory) -> None:
