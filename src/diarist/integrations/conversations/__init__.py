@@ -4,7 +4,8 @@ The format is detected from the content, never from the file's name:
 
 =============  ================================================================================
 ``openai``     Chat-completion messages: a JSON array, ``{"messages": [...]}``, or JSON lines with
-               one message or one such object per line. Anthropic's content blocks are read too.
+               one message or one such object per line. Anthropic's content blocks and the AI SDK's
+               parts are read too.
 ``responses``  Items of OpenAI's Responses API.
 ``chatgpt``    ChatGPT's data export.
 ``claude-ai``  Claude.ai's data export.
