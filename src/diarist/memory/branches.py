@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
-from diarist.exceptions import InputError, NotFoundError
+from diarist.exceptions import InputError, NotFoundError, ThreadBusyError
 from diarist.memory.divergence import (
     EDITED_KEY,
     REWRITTEN_KEY,
@@ -271,14 +272,17 @@ class Branches:
         try:
             await clean_after_move(self._storage, thread.id, logs, stones, self._counter)
             if self._embedding is not None:
+                if path:
+                    await inner_cancel_as_error(self._embedding.go_back(thread, fork))
+                    self._embedding.start(thread)
+                else:  # if the run is discarded, those that are superseded now come back, and are embedded again
+                    with suppress(ThreadBusyError):
+                        await inner_cancel_as_error(self._embedding.go_back(thread, fork, wait=False))
                 there = await self._storage.existing_ids(thread.id, gone)
                 left = [message_id for message_id in gone if message_id not in there]
                 await inner_cancel_as_error(
                     self._embedding.forget(resource=thread.resource_id, thread=thread.id, message_ids=left)
                 )
-                if path:
-                    await inner_cancel_as_error(self._embedding.go_back(thread, fork))
-                    self._embedding.start(thread)
         except Exception as error:  # any error of the user's store; searches leave out messages that are not active
             logger.warning("copies of superseded messages of thread %s cannot be removed: %r", thread.id, error)
         return gone
