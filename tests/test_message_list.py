@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diarist.convert import to_openai
+from diarist.convert import to_openai, to_ui
 from diarist.exceptions import InputError
 from diarist.message_list import MessageList, Origin, SystemMessage, to_messages
 from diarist.messages import FilePart, Message, TextPart
@@ -214,6 +214,12 @@ def test_images_and_ids_of_dictionaries() -> None:
     (out,) = to_messages({"role": "user", "id": 7, "content": [image]})
     assert out.id == "7"
     assert out.parts == [FilePart(media_type="image/*", url="https://example.com/a.png")]
+
+
+def test_a_message_of_the_ai_sdk_is_refused_with_what_to_pass() -> None:
+    (sent,) = to_ui("Hi!")
+    with pytest.raises(InputError, match="of a UIMessage, such as useChat sends, pass id"):
+        to_messages([sent])
 
 
 def test_a_part_in_a_dictionary_is_copied() -> None:

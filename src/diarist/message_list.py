@@ -359,7 +359,10 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
         try:
             message = Message.from_dict({**entry, "created_at": None})
         except InputError as error:
-            raise InputError(f"message {index}: {error}") from error
+            raise InputError(
+                f"message {index}: {error}; parts are those of Message.to_dict(): of a UIMessage, such as useChat "
+                "sends, pass id, role and its text as content"
+            ) from error
         if wrong := flaw(message):
             raise InputError(f"message {index}: {wrong}")
         message.created_at = created_at

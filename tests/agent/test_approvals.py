@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from diarist import Agent, AgentResult, CancelSignal, DataChunk, Memory, Message, Processor, ToolContext, tool
-from diarist.exceptions import ConfigError, InputError
+from diarist.exceptions import ConfigError, InputError, ModelConnectionError
+from diarist.memory import TitleConfig
 from diarist.messages import DataPart
 from diarist.processors import InputStepResult, ProcessInputArgs, ProcessInputStepArgs, StepResult
-from diarist.storage import SQLiteStorage
+from diarist.storage import InMemoryStorage, SQLiteStorage
 from diarist.testing import ScriptedModel, ToolCall
 from diarist.tools import Tool
 from tests.agent.kit import collect, run_both, types
@@ -246,6 +247,14 @@ async def test_other_processors_are_refused(memory: Memory) -> None:
     assert (await agent("ok", memory=memory, processors=[Watch()]).resume({"s1": True}, thread="t")).text == "ok"
 
 
+async def test_memory_may_be_configured_otherwise_when_the_call_is_approved() -> None:
+    storage = InMemoryStorage()
+    await agent(CALL, memory=Memory(storage=storage, working_memory=True)).generate("send it", thread="t")
+    for options in ({"read_only": True}, {}):
+        later = Memory(storage=storage, generate_title=TitleConfig(model=ScriptedModel("A letter")))
+        assert (await agent("ok", memory=later).resume({"s1": True}, thread="t", **options)).text == "ok"
+
+
 async def test_hooks_of_the_tools_and_the_stream_run_and_process_input_only_on_new_input(memory: Memory) -> None:
     watch = Watch()
     first = agent(CALL, "done", memory=memory, processors=[watch])
@@ -255,6 +264,16 @@ async def test_hooks_of_the_tools_and_the_stream_run_and_process_input_only_on_n
     (shown,) = [chunk for chunk in chunks if chunk.type == "tool-result"]
     assert shown.to_dict()["payload"]["result"] == "[SENT TO ADA]"
     assert first.model.requests[-1].prompt.messages[-1].text == "[sent to ada]"  # type: ignore[attr-defined]
+
+
+async def test_the_model_is_asked_again_with_what_is_stored_after_it_failed(memory: Memory) -> None:
+    first = agent(CALL, ModelConnectionError("cut"), "done", memory=memory)
+    await first.generate("send it", thread="t")
+    with pytest.raises(ModelConnectionError):
+        await first.resume({"s1": True}, thread="t")
+    assert (await first.generate(await memory.messages.list(thread="t"), thread="t")).text == "done"
+    assert [row.role for row in await memory.messages.list(thread="t")] == ["user", "assistant", "tool", "assistant"]
+    assert sent == ["ada"]
 
 
 async def test_a_block_of_its_result_leaves_nothing_but_that_it_ran(memory: Memory) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarist import Agent, Memory, Message
-from diarist.exceptions import ConfigError, InputError
+from diarist.exceptions import ConfigError, InputError, ModelConnectionError
 from diarist.messages import ToolPart
 from diarist.processors import ProcessInputArgs, Processor
 from diarist.prompting import build_prompt
@@ -90,6 +90,28 @@ async def test_a_call_stays_unanswered_after_another_message_of_the_user(memory:
     assert "Rome" in late
     assert "c1" in late
     assert_all_well_formed([model])
+
+
+async def test_a_result_that_is_sent_again_after_a_failure_is_stored_once(memory: Memory) -> None:
+    model = ScriptedModel(
+        [CALL, ToolCall("locate", {"who": "bob"}, id="c2")], ModelConnectionError("cut"), "Both in Rome."
+    )
+    agent = Agent(model=model, tools=[LOCATE], memory=memory)
+    await agent.generate("where are we?", thread="t")
+    for _ in range(2):
+        assert [call.call_id for call in (await agent.generate(answer(), thread="t")).pending] == ["c2"]
+    with pytest.raises(ModelConnectionError):
+        await agent.generate([answer(), answer("Rome", "c2")], thread="t")
+    assert (await agent.generate([answer(), answer("Rome", "c2")], thread="t")).text == "Both in Rome."
+    assert [role for role, _ in shape(model)] == ["user", "assistant", "tool"]
+    assert "Late result" not in model.requests[-1].text
+    assert [row.role for row in await memory.messages.list(thread="t")] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
 
 
 async def test_a_result_without_its_call_is_shown_as_text() -> None:

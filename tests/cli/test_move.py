@@ -234,6 +234,20 @@ def test_a_file_of_conversations(folder: Path) -> None:
     assert "--select" in run("import", "chats.json", "one.db", "--thread", "oslo", status=2).stderr
 
 
+def test_a_thread_begins_with_the_first_message_that_has_a_time_and_instructions_are_counted(folder: Path) -> None:
+    dated = {"role": "user", "content": "hello", "created_at": "2026-03-01T10:00:00Z"}
+    Path("chat.json").write_text(json.dumps([{"role": "system", "content": "Be kind."}, dated]))
+    assert "Note: chat: messages of the role 'system', left out: 1" in run("import", "chat.json", "memory.db").stderr
+    (thread,) = Memory(storage=SQLiteStorage("memory.db")).sync.threads.list().items
+    assert thread.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
+
+
+def test_an_editor_may_have_put_a_byte_order_mark_before_an_export(database: Path) -> None:
+    run("export", "memory.db", "all.jsonl")
+    Path("all.jsonl").write_bytes(b"\xef\xbb\xbf" + Path("all.jsonl").read_bytes())
+    assert "2 messages, 2 threads" in run("import", "all.jsonl", "other.db").stderr
+
+
 CALL = {"id": "c", "type": "function", "function": {"name": "book", "arguments": "{}"}}
 BOOKING = [
     {"role": "user", "content": "Book a seat"},

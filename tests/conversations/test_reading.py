@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from diarist.convert import to_ui
 from diarist.exceptions import InputError
 from diarist.integrations.conversations import FORMATS, Conversation, read_conversation, read_conversations
-from diarist.messages import FilePart, ReasoningPart, TextPart
+from diarist.messages import FilePart, Message, ReasoningPart, TextPart, ToolPart
 from tests.properties import examples
 
 
@@ -135,6 +136,29 @@ def test_content_parts_become_text_and_images(read: Any):
     assert by_url == FilePart(media_type="image/png", url="https://example.org/cat.png")
     assert inline == FilePart(media_type="image/gif", data=b"GIF")
     assert audio == TextPart(text="[input_audio]")
+
+
+def test_messages_of_the_ai_sdk_are_read_as_they_were_written(read: Any):
+    moment = datetime(2026, 3, 1, 9, tzinfo=UTC)
+    photo = FilePart(media_type="image/gif", data=b"GIF", name="cat.gif")
+    found = ToolPart(call_id="c1", name="look", args={"at": "cat"}, state="result", result={"cat": True})
+    failed = ToolPart(call_id="c2", name="look", args={}, state="error", result="too dark")
+    said = [
+        Message(role="user", parts=[TextPart(text="What is this?"), photo], created_at=moment),
+        Message(role="assistant", parts=[ReasoningPart(text="Hm."), found, failed, TextPart(text="A cat.")]),
+    ]
+    chat = read(to_ui(said))
+    assert [message.parts for message in chat.messages] == [message.parts for message in said]
+    assert chat.messages[0].created_at == moment
+
+
+def test_calls_of_other_versions_of_the_ai_sdk_are_read(read: Any):
+    invocation = {"toolCallId": "c1", "toolName": "look", "args": {}, "state": "result", "result": "a cat"}
+    dynamic = {"type": "dynamic-tool", "toolCallId": "c2", "toolName": "feel", "input": {}, "state": "output-available"}
+    parts = [{"type": "tool-invocation", "toolInvocation": invocation}, {**dynamic, "output": "soft"}]
+    (_, answer) = read([user("?"), assistant("A cat.", parts=[*parts, {"type": "text", "text": "A cat."}])]).messages
+    assert [(part.name, part.result) for part in answer.tool_parts] == [("look", "a cat"), ("feel", "soft")]
+    assert answer.text == "A cat."
 
 
 def test_anthropic_blocks_are_joined_too(read: Any):

@@ -476,3 +476,18 @@ async def test_a_running_import_of_the_same_thread_is_refused_at_once(storage: S
 async def test_values_that_are_not_lines_of_text_are_refused(lines: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         await imported(lines)
+
+
+async def test_a_short_thread_is_read_with_one_call() -> None:
+    class Counted(InMemoryStorage):
+        calls = 0
+
+        async def list_messages(self, *args: Any, **options: Any) -> list[Message]:
+            self.calls += 1
+            return await super().list_messages(*args, **options)
+
+    memory = Memory(storage=(storage := Counted()))
+    await memory.messages.save([message(1)], thread="t", resource="ada")
+    storage.calls = 0
+    assert len(await lines_of(memory, "ada")) == 4
+    assert storage.calls == 1

@@ -217,7 +217,7 @@ class AgentRun:
         guarded = messages.copy() if pipeline.has_guards and new_input else None
         opening: Coroutine[Any, Any, None] | None = None
         if self.approvals is not None:
-            opening = pipeline.reopen(lambda: suspended_states(messages, pipeline.ids), new_input=new_input)
+            opening = pipeline.reopen(lambda: suspended_states(messages, pipeline.state.ids), new_input=new_input)
         elif pipeline.has("process_input"):
             opening = pipeline.open()
         if opening is not None:  # with guards, nothing is sent until they have passed
@@ -265,7 +265,9 @@ class AgentRun:
         stream.leave()
         pipeline.warn_of_dropped_chunks()
         if waiting and result.steps:  # all hooks have run: the states are final
-            states = pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.ids]
+            states = (
+                pipeline.state.dump() if result.stopped_by == "approval" else [{"id": id} for id in pipeline.state.ids]
+            )
             suspend(result.messages, states, waiting)
             if finish.payload.messages is not result.messages:  # copies for stream hooks
                 suspend(finish.payload.messages, states, waiting)

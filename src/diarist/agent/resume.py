@@ -18,7 +18,8 @@ APPROVAL_KEY = "diarist_waits_for_approval"
 """Metadata of a message: the ids of the calls that waited for approval when its run ended."""
 
 PROCESSORS_KEY = "diarist_processors"
-"""Metadata of a message whose calls wait for approval: each processor's ``id`` and, if it dumps one, its ``state``."""
+"""Metadata of a message whose calls wait: the ``id`` and, if it dumps one, the ``state`` of each processor that is not
+memory's."""
 
 
 # -- approvals

@@ -127,9 +127,8 @@ class Observing:
             note = await follow_branch(memory, self.conversation, self.thread, self.resource)
             if note:
                 self.conversation.notes.append(note)
-            begun = self.messages[0].created_at
             self.new_messages = await memory.messages.save(
-                self.messages, thread=self.thread, resource=self.resource, created_at=begun
+                self.messages, thread=self.thread, resource=self.resource, created_at=self.conversation.begun
             )
             self.stored = True
             await memory.diary.observe(

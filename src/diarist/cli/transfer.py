@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -20,7 +21,7 @@ from diarist.cli.branches import follow_branch
 from diarist.cli.databases import files_of, storage_at
 from diarist.cli.inputs import opened_input, thread_of
 from diarist.exceptions import InputError, NotFoundError
-from diarist.integrations.conversations import read_conversations
+from diarist.integrations.conversations import Conversation, read_conversations
 from diarist.integrations.mastra import is_mastra, mastra_lines
 from diarist.memory.memory import Memory
 from diarist.memory.transfer.format import Moved
@@ -120,7 +121,7 @@ def _import_path(file: Path, address: str, how: Conversations, *, skip_existing:
     try:
         of_mastra = is_mastra(file)
         with file.open("rb") as source:
-            of_diarist = source.read(17).replace(b" ", b"") == b'{"type":"diarist"'
+            of_diarist = source.read(32).removeprefix(BOM_UTF8).replace(b" ", b"").startswith(b'{"type":"diarist"')
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     notes: list[str] = []
@@ -155,7 +156,7 @@ def _import_path(file: Path, address: str, how: Conversations, *, skip_existing:
 
 async def _lines(file: Path) -> AsyncIterator[str]:
     try:
-        with file.open(encoding="utf-8", newline="\n") as lines:
+        with file.open(encoding="utf-8-sig", newline="\n") as lines:
             for line in lines:
                 yield line
     except UnicodeDecodeError as error:
@@ -195,7 +196,7 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
                 typer.echo(f"Note: {note}", err=True)
             titles: defaultdict[str, list[str]] = defaultdict(list)
             for chat in chats:
-                for note in chat.notes:
+                for note in (*chat.notes, *_note_on_instructions(chat)):
                     titles[note].append(chat.title)
             for note, (first, *others) in titles.items():
                 typer.echo(f"Note: {first}{f' and {len(others):,} more' if others else ''}: {note}", err=True)
@@ -208,11 +209,17 @@ async def _import_conversations(file: Path, address: str, how: Conversations) ->
                     thread=thread,
                     resource=how.resource,
                     title=chat.title,
-                    created_at=chat.messages[0].created_at,
+                    created_at=chat.begun,
                 )
                 moved.messages += new
                 moved.threads += bool(new)
     return moved
+
+
+def _note_on_instructions(chat: Conversation) -> list[str]:
+    """Return a note on the messages that memory does not store, if there are any."""
+    count = sum(message.role == "system" for message in chat.messages)
+    return [f"messages of the role 'system', left out: {count}"] if count else []
 
 
 @asynccontextmanager

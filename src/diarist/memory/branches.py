@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
-from diarist.exceptions import InputError, NotFoundError
+from diarist.exceptions import InputError, NotFoundError, ThreadBusyError
 from diarist.memory.access import Access
 from diarist.memory.divergence import (
     EDITED_KEY,
@@ -168,10 +169,13 @@ class Branches:
         """Take in messages that no history places: those with known ids are known, unless the last one was edited."""
         new = {message.id: unstored(message) for message in given if message.id not in known}
         question = given[-1]
-        if question.role != "user" or question.id in new:
+        if question.role == "assistant" or (question.role == "user" and question.id in new):
             return TakenInput(new=new)
-        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
         newest = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
+        if question.role == "tool":  # perhaps sent again, since the run failed
+            told = [_results(row) for row in takewhile(lambda row: row.role == "tool", newest)]
+            return TakenInput(new={key: message for key, message in new.items() if _results(message) not in told})
+        changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
         rows = [row for row in newest if row.id not in changed]
         if question.id not in changed and is_edited(question, rows):
             return TakenInput(new={**new, question.id: _under_new_id(question)})
@@ -260,14 +264,17 @@ class Branches:
         gone, logs = await retry_on_conflict(save)
         try:
             await clean_after_move(self._storage, thread.id, logs, stones)
+            if path:
+                await inner_cancel_as_error(self._embedding.go_back(thread, fork))
+                self._embedding.start(thread)
+            else:  # if the run is discarded, those that are superseded now come back, and are embedded again
+                with suppress(ThreadBusyError):
+                    await inner_cancel_as_error(self._embedding.go_back(thread, fork, wait=False))
             there = await self._storage.existing_ids(thread.id, gone)
             left = [message_id for message_id in gone if message_id not in there]
             await inner_cancel_as_error(
                 self._embedding.forget(resource=thread.resource_id, thread=thread.id, message_ids=left)
             )
-            if path:
-                await inner_cancel_as_error(self._embedding.go_back(thread, fork))
-                self._embedding.start(thread)
         except Exception as error:  # any error of the user's store; searches leave out messages that are not active
             logger.warning("copies of superseded messages of thread %s cannot be removed: %r", thread.id, error)
         return gone
@@ -338,6 +345,10 @@ def _with_gaps(rows: Sequence[Message], forgotten: Sequence[Forgotten]) -> list[
     ids = {row.id for row in rows}
     gaps = [gap for gap in forgotten if gap.id not in ids]
     return sorted([*rows, *gaps], key=lambda place: (place.seq or 0, isinstance(place, Forgotten)))
+
+
+def _results(message: Message) -> list[tuple[str, str, Json]]:
+    return [(part.call_id, part.state, part.result) for part in message.tool_parts]
 
 
 def _late_results(known: Sequence[Message], rows: Sequence[Message]) -> dict[str, Message]:

@@ -50,9 +50,12 @@ async def rows_between(
     storage: Storage, thread_id: str, *, after: int = 0, before: int | None = None
 ) -> AsyncGenerator[Message]:
     """Yield the visible messages of a thread in order, read page by page."""
-    while rows := await storage.list_messages(thread_id, after=after, before=before, limit=_PAGE):
+    while True:
+        rows = await storage.list_messages(thread_id, after=after, before=before, limit=_PAGE)
         for row in rows:
             yield row
+        if len(rows) < _PAGE:
+            return
         after = seq_of(rows[-1])
 
 

@@ -102,6 +102,7 @@ class TitleMaker(Processor[Any]):
     """
 
     id = "thread-title"
+    needs_history = True
     edits_in_place = False
 
     def __init__(self, storage: Storage, instructions: str, background: Background, wait: bool, model: Model) -> None:

@@ -195,12 +195,15 @@ class PipelineState:
     Attributes:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
+        ids: The ids of the processors that a run must have when it is resumed, in order: all but memory's, so that
+            memory may be configured otherwise by then.
         chunks: Number of chunks that were streamed in this run, without data chunks.
         dropped: By processor key, the number of these chunks for which the stream hook returned None.
     """
 
     def __init__(self, processors: Sequence[Processor[Any]], context: RunContext[Any]) -> None:
-        self._processors = processors
+        self._processors = [one for one in processors if not (one.loads_history or one.needs_history)]
+        self.ids = [processor.id for processor in self._processors]
         self._context = context
         self._states: dict[int, Any] = {}
         self.writer = context.writer
@@ -223,7 +226,7 @@ class PipelineState:
         }
 
     def dump(self) -> list[dict[str, Json]]:
-        """Return each processor's id, and its state if it dumps one. Raises ProcessorError, ProcessorResultError."""
+        """Return each of ``ids``, with the state if it is dumped. Raises ProcessorError, ProcessorResultError."""
         out: list[dict[str, Json]] = []
         for processor in self._processors:
             entry: dict[str, Json] = {"id": processor.id}

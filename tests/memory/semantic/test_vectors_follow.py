@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Message, tool
+from diarist import Agent, Memory, Message, Processor, tool
 from diarist.exceptions import NotFoundError
 from diarist.models.embedders import Purpose
 from diarist.storage import InMemoryStorage, SQLiteStorage
@@ -376,6 +376,24 @@ async def test_a_failing_vector_store_does_not_fail_a_turn_that_goes_to_another_
     (other,) = await memory.threads.branches("one")
     with pytest.raises(type(error)):
         await memory.threads.switch_branch("one", other.id)
+
+
+async def test_messages_that_come_back_since_an_edit_was_blocked_are_found_again() -> None:
+    class Blocks(Processor[Any]):
+        def process_output_result(self, args: Any) -> None:
+            args.abort("no")
+
+    store = InMemoryVectorStore()
+    memory = memory_with(TopicEmbedder(), vector=store)
+    for text in ("Rome?", "Pizza?"):
+        await say(memory, text, thread="one")
+    await memory.settled()
+    rows, before = await memory.messages.list(thread="one"), await count(store)
+    agent = Agent(name="a", model=ScriptedModel("Rome again"), memory=memory, processors=[Blocks()])
+    result = await agent.generate([*rows[:2], Message.user("Garden?")], thread="one", resource="ada")
+    await memory.settled()
+    assert (result.stopped_by, await memory.messages.list(thread="one")) == ("tripwire", rows)
+    assert await count(store) == before
 
 
 async def test_embedding_says_what_it_cannot_find() -> None:

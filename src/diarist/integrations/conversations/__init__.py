@@ -4,7 +4,8 @@ The format is detected from the content, never from the file's name:
 
 =============  ================================================================================
 ``openai``     Chat-completion messages: a JSON array, ``{"messages": [...]}``, or JSON lines with
-               one message or one such object per line. Anthropic's content blocks are read too.
+               one message or one such object per line. Anthropic's content blocks and the AI SDK's
+               parts are read too.
 ``responses``  Items of OpenAI's Responses API.
 ``chatgpt``    ChatGPT's data export.
 ``claude-ai``  Claude.ai's data export.
@@ -116,6 +117,11 @@ class Conversation:
     number: int = 1
     conversations_in_file: int = 1
     notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def begun(self) -> datetime | None:
+        """Time of the first message that has one."""
+        return next((message.created_at for message in self.messages if message.created_at is not None), None)
 
 
 def read_conversation(

@@ -1,4 +1,5 @@
-"""Reads messages in the form of OpenAI's chat completions, and similar ones: plain messages, and tau-bench's runs."""
+"""Reads messages in the form of OpenAI's chat completions, and similar ones: plain messages, those of the AI SDK, and
+tau-bench's runs."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from diarist.exceptions import InputError
 from diarist.integrations.conversations.building import Builder, content_key, read_role
 from diarist.integrations.conversations.content import ContentReader, has_results
 from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_list, as_object, fields_of, numbered
+from diarist.integrations.conversations.ui_parts import read_parts
 from diarist.messages import Json, Part, ReasoningPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
@@ -80,7 +82,8 @@ def read_messages(items: Iterable[JsonItem], builder: Builder) -> None:
             value = as_object(item.value)
             if value is None:
                 raise InputError("a message must be an object with role and content")
-            add_message(value, reader, builder, key=content_key(position, value), created_at=builder.time_of(value))
+            moment = builder.time_of(value) or builder.time_of(fields_of(value.get("metadata")))
+            add_message(value, reader, builder, key=content_key(position, value), created_at=moment)
 
 
 def add_message(
@@ -92,9 +95,11 @@ def add_message(
         state = "error" if value.get("status") == "error" else "result"
         builder.answer(value.get("tool_call_id"), name, reader.result(content), state)
         return
-    thought = value.get("reasoning_content") or value.get("reasoning")
-    parts: list[Part] = [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
-    parts += [*reader.parts(content), *_calls(value, builder)]
+    parts = read_parts(value.get("parts"), builder.note)
+    if not parts:
+        thought = value.get("reasoning_content") or value.get("reasoning")
+        parts += [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
+        parts += [*reader.parts(content), *_calls(value, builder)]
     if parts or not has_results(content):
         metadata: dict[str, Json] | None = {"name": name} if isinstance(name, str) and name else None
         builder.add(role, parts, key=key, created_at=created_at, metadata=metadata)

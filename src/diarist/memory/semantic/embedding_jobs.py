@@ -80,11 +80,12 @@ class EmbeddingJobs:
             raise ConfigError("this memory has no vectors; pass embedder=..., such as embedder='wordllama'")
         return self._index
 
-    async def go_back(self, thread: Thread, seq: int) -> None:
-        """Let the rows of a thread behind ``seq`` be embedded again by the next job."""
+    async def go_back(self, thread: Thread, seq: int, *, wait: bool = True) -> None:
+        """Let the rows of a thread behind ``seq`` be embedded again by the next job. ``wait``: for a job that runs."""
         if self._index is not None:
-            await self.settled(thread)
-            await self._index.go_back(thread, seq)
+            if wait:
+                await self.settled(thread)
+            await self._index.go_back(thread, seq, wait=wait)
         elif (store := await self._found()) is not None:
             await forget_progress(store, thread)
 

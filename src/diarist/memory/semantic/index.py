@@ -171,13 +171,14 @@ class SemanticIndex:
                 seq, count = seq_of(rows[-1]), count + len(rows)
             return count
 
-    async def go_back(self, thread: Thread, seq: int, row: Message | None = None) -> None:
+    async def go_back(self, thread: Thread, seq: int, row: Message | None = None, *, wait: bool = True) -> None:
         """Move the cursor back to ``seq``: ``catch_up`` embeds the rows behind it again. Remove the vectors of ``row``.
 
-        Raises ConfigError, StorageError; ThreadBusyError if another process embeds the thread for a minute.
+        Raises ConfigError, StorageError; ThreadBusyError if another process embeds the thread, with ``wait`` for
+        a minute.
         """
         await self._open()
-        async with self._claim(thread.id, wait=LEASE_TTL) as is_mine:
+        async with self._claim(thread.id, wait=LEASE_TTL if wait else 0) as is_mine:
             if not is_mine:
                 raise ThreadBusyError(f"thread {thread.id!r} is being embedded by another process; try again later")
             if await self._cursor(thread.id) > seq:
