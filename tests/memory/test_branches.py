@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from diarist import Agent, Memory, Message
+from diarist import Agent, Memory, Message, tool
 from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
 from diarist.messages import TextPart
 from diarist.processors import RegexFilter
 from diarist.storage import InMemoryStorage, Storage
-from diarist.testing import ScriptedModel
+from diarist.testing import ScriptedModel, ToolCall
 from diarist.vectors import InMemoryVectorStore
 from tests.memory.semantic.kit import TopicEmbedder
 from tests.memory.stores import made_storage, storage
@@ -262,14 +262,57 @@ async def three_exchanges(storage: Storage) -> tuple[Agent, Memory, ScriptedMode
 
 @pytest.mark.parametrize("text", ["question 3", "edited"])
 @pytest.mark.parametrize("kept", [0, 2], ids=["only the question", "first exchange"])
-async def test_a_question_without_its_history_is_answered_as_given(storage: Storage, kept: int, text: str) -> None:
+async def test_a_question_without_its_history_is_answered_again(storage: Storage, kept: int, text: str) -> None:
     agent, memory, model, shown = await three_exchanges(storage)
     for _ in range(2):
         await agent.generate([*shown[:kept], Message.user(text, id="q3")], thread="t")
         assert model.requests[-1].prompt.messages[-1].text == text
     rows = [row.text for row in await memory.messages.list(thread="t")]
-    again = ["edited"] if text == "edited" else []
-    assert rows == [message.text for message in shown] + again + [f"answer to {text}"] * 2
+    edited = ["edited", "answer to edited"] if text == "edited" else []
+    assert rows == [message.text for message in shown] + edited
+
+
+async def test_an_older_question_without_its_history_supersedes_nothing(storage: Storage) -> None:
+    agent, memory, model, shown = await three_exchanges(storage)
+    await agent.generate([shown[2]], thread="t")
+    assert model.requests[-1].prompt.messages[-1].text == "question 2"
+    rows = [row.text for row in await memory.messages.list(thread="t")]
+    assert rows == [*(message.text for message in shown), "answer to question 2"]
+
+
+async def test_a_first_question_sent_again_gets_another_answer(storage: Storage) -> None:
+    answers = iter(("first", "second", "third"))
+    memory = Memory(storage=storage)
+    agent = Agent(model=ScriptedModel(lambda request: next(answers)), memory=memory)
+    question = Message.user("Where to?", id="q1")
+    await agent.generate([question], thread="t")
+    await agent.generate([question], thread="t")
+    assert [row.text for row in await memory.messages.list(thread="t")] == ["Where to?", "second"]
+    (branch,) = await memory.threads.branches("t")
+    assert [row.text for row in branch.messages] == ["first"]
+    with pytest.raises(InputError, match="leaves thread 't' behind message 'q1'"):
+        await agent.generate([question], thread="t", on_divergence="error")
+    await agent.generate([question], thread="t", on_divergence="append")
+    assert [row.text for row in await memory.messages.list(thread="t")] == ["Where to?", "second", "third"]
+
+
+async def test_a_question_whose_answer_failed_keeps_the_finished_steps(storage: Storage) -> None:
+    @tool
+    def pay() -> str:
+        """Pay."""
+        paid.append("once")
+        return "paid"
+
+    paid: list[str] = []
+    memory = Memory(storage=storage)
+    model = ScriptedModel(ToolCall("pay"), RuntimeError("away"), "Done.")
+    agent = Agent(model=model, memory=memory, tools=[pay])
+    question = Message.user("Pay.", id="q1")
+    with pytest.raises(RuntimeError, match="away"):
+        await agent.generate([question], thread="t")
+    assert (await agent.generate([question], thread="t")).text == "Done."
+    assert paid == ["once"]
+    assert "paid" in model.requests[-1].text
 
 
 async def test_an_edited_question_without_the_middle_is_answered_again(storage: Storage) -> None:
@@ -278,7 +321,7 @@ async def test_an_edited_question_without_the_middle_is_answered_again(storage: 
     await agent.generate([*shown[:2], Message.user("edited", id="q3")], thread="t")
     assert model.requests[-1].prompt.messages[-1].text == "edited"
     rows = [row.text for row in await memory.messages.list(thread="t")]
-    assert rows == [*(message.text for message in shown[:4]), "edited", "answer to edited", "answer to edited"]
+    assert rows == [*(message.text for message in shown[:4]), "edited", "answer to edited"]
 
 
 @pytest.mark.parametrize("kept", [0, 2], ids=["only the question", "first exchange"])

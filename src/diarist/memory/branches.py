@@ -110,12 +110,26 @@ class Branches:
             InputError: All questions in the input were forgotten; or the input leaves the branch, which
                 ``on_divergence`` forbids.
         """
+        try:
+            return await self._take_in(run, thread_id, given, made, on_divergence)
+        except NotFoundError:  # a message was forgotten in between
+            return await self._take_in(run, thread_id, given, made, on_divergence)
+
+    async def _take_in(
+        self,
+        run: Run | None,
+        thread_id: str,
+        given: Sequence[Message],
+        made: Collection[str],
+        on_divergence: OnDivergence,
+    ) -> TakenInput:
         asked = [message.id for message in given if message.id not in made]
         if not asked:
             return TakenInput(new={message.id: unstored(message) for message in given})
         known = await self._storage.existing_ids(thread_id, asked, forgotten=True)
         if not any(message.role == "assistant" for message in given):
-            return await self._without_place(thread_id, given, known)
+            taken = await self._without_place(thread_id, given, known)
+            return await self._before_its_answer(run, thread_id, taken, on_divergence)
         by_id = {message.id for message in given if message.id in known or _is_own(message)}
         forgotten = await self._storage.list_forgotten(thread_id)
         places, found, is_active = await self._read(thread_id, given, by_id, forgotten)
@@ -129,41 +143,64 @@ class Branches:
         if not rest and isinstance(kept[-1], Forgotten) and kept[-1].role == "user":
             raise _forgotten(given[-1].id, thread_id)
         rows = [place for place in kept if isinstance(place, Message)]
-        last_id = rows[-1].id if rows else None
-        if leaves and on_divergence == "error":
-            raise InputError(
-                f"the input leaves thread {thread_id!r} behind message {last_id!r}, which other messages "
-                "follow; pass on_divergence='branch' to go back to it, or 'append'"
-            )
-        event: dict[str, Json] | None = None
-        if found.is_unknown:
-            event = {"action": "append", "after": last_id, "unknown": len(old)}
-        hidden_after = None
-        if leaves and on_divergence == "branch" and rows:
-            if run is not None:
-                try:
-                    gone = await self.move(run, seq_of(rows[-1]), for_turn=True)
-                except NotFoundError:  # the message was forgotten in between
-                    return await self.take_in(run, thread_id, given, made=made, on_divergence=on_divergence)
-                event = {"action": "branch", "after": last_id, "superseded": list(gone)}
-            elif is_active:
-                hidden_after = seq_of(rows[-1])
-        repeated: list[Message] = []
+        last = rows[-1] if rows else None
+        late = _late_results(old, rows)
         if skips:
             taken = await self._without_place(thread_id, rest, known)
-            new, repeated = taken.new, taken.repeated
-        else:
-            changed = {message.id for message in forgotten}
-            new = {
-                message.id: _under_new_id(message) if message.id in known else unstored(message)
-                for message in rest
-                if message.id not in changed
-            }
-        new |= _late_results(old, rows)
+            taken = replace(taken, new={**taken.new, **late})
+            return await self._before_its_answer(run, thread_id, taken, on_divergence)
+        taken = TakenInput(new={})
+        if found.is_unknown:
+            event = {"action": "append", "after": last.id if last else None, "unknown": len(old)}
+            taken = replace(taken, event=event)
+        if leaves:
+            taken = await self._leave(run, thread_id, taken, last, on_divergence, is_active=is_active)
+        changed = {message.id for message in forgotten}
+        new = {
+            message.id: _under_new_id(message) if message.id in known else unstored(message)
+            for message in rest
+            if message.id not in changed
+        }
+        repeated: list[Message] = []
         if not rest:
             newest = rows[len(rows) - len(last_questions(given)) :]
             repeated = [row for row in newest if row.role == "user"]
-        return TakenInput(new=new, repeated=repeated, hidden_after=hidden_after, event=event)
+        return replace(taken, new={**new, **late}, repeated=repeated)
+
+    async def _before_its_answer(
+        self, run: Run | None, thread_id: str, taken: TakenInput, on_divergence: OnDivergence
+    ) -> TakenInput:
+        """If the input is the thread's last question, which has an answer, go back to the question."""
+        asked = taken.repeated[-1] if taken.repeated and not taken.new else None
+        if asked is None or asked.seq is None:
+            return taken
+        behind = await self._storage.list_messages(thread_id, after=asked.seq)
+        if all(map(may_lack, behind)) or any(row.role == "user" for row in behind):
+            return taken
+        return await self._leave(run, thread_id, taken, asked, on_divergence)
+
+    async def _leave(
+        self,
+        run: Run | None,
+        thread_id: str,
+        taken: TakenInput,
+        last: Message | None,
+        on_divergence: OnDivergence,
+        *,
+        is_active: bool = True,
+    ) -> TakenInput:
+        """Go back to ``last``, as ``on_divergence`` says. ``is_active``: False if the client has another branch."""
+        if on_divergence == "error":
+            raise InputError(
+                f"the input leaves thread {thread_id!r} behind message {last.id if last else None!r}, which other "
+                "messages follow; pass on_divergence='branch' to go back to it, or 'append'"
+            )
+        if on_divergence == "append" or last is None:
+            return taken
+        if run is None:
+            return replace(taken, hidden_after=seq_of(last)) if is_active else taken
+        gone = await self.move(run, seq_of(last), for_turn=True)
+        return replace(taken, event={"action": "branch", "after": last.id, "superseded": list(gone)})
 
     async def _without_place(self, thread_id: str, given: Sequence[Message], known: Collection[str]) -> TakenInput:
         """Take in messages that no history places: those with known ids are known, unless the last one was edited."""
