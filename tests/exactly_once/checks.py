@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from diarist.memory.observational.log.coverage import digest_rows
-from diarist.messages import Message, PromptMessage
+from diarist.messages import Message, PromptMessage, SentBlock
 from diarist.storage import Observation, ObservationLog, Storage
+from diarist.tokens import default_counter
 from tests.exactly_once.fake_models import marks_of, said_by
 from tests.exactly_once.ledger import Ledger, Shown
 
@@ -20,8 +21,19 @@ def covers(entry: Observation, row: Message) -> bool:
 def tokens_of(row: Message) -> int:
     """Count the tokens again: one token per word."""
     parts = [f"look {{}} {part.result if part.result is not None else ''}" for part in row.tool_parts]
-    sent = row.sent.text if row.sent else ""
-    return len(" ".join([row.text, *parts, sent]).split())
+    return _words_in(" ".join([row.text, *parts])) + _tokens_of_note(row.sent)
+
+
+def _tokens_of_note(note: SentBlock | None) -> int:
+    if note is None:
+        return 0
+    words = _words_in(note.text)
+    was_cut = note.tokens != words and note.made_from.keys() == {"date"}
+    return default_counter().count(note.text) if was_cut else words
+
+
+def _words_in(text: str) -> int:
+    return len(text.split())
 
 
 # -- each save of a log

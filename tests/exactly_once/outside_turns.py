@@ -30,7 +30,11 @@ class OutsideTurn:
         self._process, self._turn, self._chance = process, turn, chance
         self._status: dict[str, Any] = {}
         self._memory = process.memory.turn(
-            thread=turn.thread, resource=turn.resource, fail_open=False, on_event=self._note
+            thread=turn.thread,
+            resource=turn.resource,
+            fail_open=False,
+            on_event=self._note,
+            on_divergence="append",  # as in turns.py
         )
         self.record = RunRecord(self._memory.run_id, turn.thread)
         self.record.marks |= {mark for message in turn.input for mark in marks_of(said_by(message))}

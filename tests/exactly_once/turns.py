@@ -87,6 +87,7 @@ class RunningTurn:
             thread=ThreadRef(id=turn.thread),
             resource_id=turn.resource,
             guarded=turn.guarded,
+            on_divergence="append",  # tests/memory/test_branches_and_kills.py has turns that go back
         )
         self._memory = process.memory.input_processors(MODEL)[0]
         self._common: dict[str, Any] = {

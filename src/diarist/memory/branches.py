@@ -175,7 +175,9 @@ class Branches:
         if asked is None or asked.seq is None:
             return taken
         behind = await self._storage.list_messages(thread_id, after=asked.seq)
-        if all(map(may_lack, behind)) or any(row.role == "user" for row in behind):
+        deleted = await self._storage.list_forgotten(thread_id)
+        others = [row for row in (*behind, *deleted) if (row.seq or 0) >= asked.seq and row.id != asked.id]
+        if all(map(may_lack, behind)) or any(row.role == "user" for row in others):
             return taken
         return await self._leave(run, thread_id, taken, asked, on_divergence)
 
