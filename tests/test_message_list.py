@@ -218,7 +218,7 @@ def test_images_and_ids_of_dictionaries() -> None:
 
 def test_a_message_of_the_ai_sdk_is_refused_with_what_to_pass() -> None:
     (sent,) = to_ui("Hi!")
-    with pytest.raises(InputError, match="of a UIMessage, such as useChat sends, pass id"):
+    with pytest.raises(InputError, match="instead of a UIMessage, as useChat sends it, pass its id"):
         to_messages([sent])
 
 

@@ -360,8 +360,8 @@ def _to_message(entry: Message | Mapping[str, Any], index: int) -> Message:
             message = Message.from_dict({**entry, "created_at": None})
         except InputError as error:
             raise InputError(
-                f"message {index}: {error}; parts are those of Message.to_dict(): of a UIMessage, such as useChat "
-                "sends, pass id, role and its text as content"
+                f"message {index}: {error}; parts must have the form of Message.to_dict(); instead of a UIMessage, as "
+                "useChat sends it, pass its id, its role, and its text as content"
             ) from error
         if wrong := flaw(message):
             raise InputError(f"message {index}: {wrong}")

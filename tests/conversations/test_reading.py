@@ -159,6 +159,8 @@ def test_calls_of_other_versions_of_the_ai_sdk_are_read(read: Any):
     (_, answer) = read([user("?"), assistant("A cat.", parts=[*parts, {"type": "text", "text": "A cat."}])]).messages
     assert [(part.name, part.result) for part in answer.tool_parts] == [("look", "a cat"), ("feel", "soft")]
     assert answer.text == "A cat."
+    (_, answer) = read([user("?"), assistant("A cat.", toolInvocations=[invocation])]).messages  # before version 4.2
+    assert ([part.result for part in answer.tool_parts], answer.text) == (["a cat"], "A cat.")
 
 
 def test_anthropic_blocks_are_joined_too(read: Any):

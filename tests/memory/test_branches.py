@@ -11,7 +11,7 @@ import pytest
 
 from diarist import Agent, Memory, Message, tool
 from diarist.exceptions import ConfigError, InputError, NotFoundError, ThreadBusyError
-from diarist.messages import TextPart
+from diarist.messages import TextPart, ToolPart
 from diarist.processors import RegexFilter
 from diarist.storage import InMemoryStorage, Storage
 from diarist.testing import ScriptedModel, ToolCall
@@ -294,6 +294,19 @@ async def test_a_first_question_sent_again_gets_another_answer(storage: Storage)
         await agent.generate([question], thread="t", on_divergence="error")
     await agent.generate([question], thread="t", on_divergence="append")
     assert [row.text for row in await memory.messages.list(thread="t")] == ["Where to?", "second", "third"]
+
+
+@pytest.mark.parametrize("text", ["Where to?", "edited"])
+async def test_a_question_before_a_long_turn_is_answered_again(storage: Storage, text: str) -> None:
+    memory = Memory(storage=storage)
+    calls = [ToolPart(call_id=str(n), name="look", args={}, state="result", result=n) for n in range(120)]
+    steps = [Message(role="assistant", parts=[call]) for call in calls]
+    question = Message.user("Where to?", id="q1")
+    await memory.messages.save([question, *steps, Message.assistant("To Rome.")], thread="t")
+    agent = Agent(model=ScriptedModel("To Oslo."), memory=memory)
+    await agent.generate([Message.user(text, id="q1")], thread="t")
+    texts = [row.text for row in await memory.messages.list(thread="t") if row.text]
+    assert texts == (["Where to?", "To Oslo."] if text == "Where to?" else ["Where to?", "To Rome.", text, "To Oslo."])
 
 
 async def test_a_question_whose_answer_failed_keeps_the_finished_steps(storage: Storage) -> None:

@@ -159,6 +159,21 @@ def test_nothing_is_written_to_a_file_that_is_no_longer_there(path: Path, how: s
     asyncio.run(storage.close())
 
 
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    storage = SQLiteStorage(folder / "memory.db")
+    asyncio.run(storage.create_thread(TRIP))
+    away = folder.rename(tmp_path / "away")
+    folder.touch()
+    with pytest.raises(StorageError, match=r"memory\.db was moved, deleted or replaced"):
+        asyncio.run(storage.update_thread("trip", title="lost"))
+    folder.unlink()
+    away.rename(folder)
+    assert asyncio.run(storage.update_thread("trip", title="stored")).title == "stored"
+    asyncio.run(storage.close())
+
+
 READ_ONLY = """
 import asyncio, os, sys
 from diarist.exceptions import StorageError

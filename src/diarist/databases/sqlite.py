@@ -284,10 +284,10 @@ def _open_file(path: Path, busy_timeout: float) -> SQLiteConnection:
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Return the device and the inode of a file; None if there is no file."""
+    """Return the device and the inode of a file; None if no file can be reached there."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return found.st_dev, found.st_ino
 

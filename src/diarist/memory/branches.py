@@ -210,7 +210,7 @@ class Branches:
         question = given[-1]
         if question.role == "assistant" or (question.role == "user" and question.id in new):
             return TakenInput(new=new)
-        newest = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
+        newest = await self._last_turn(thread_id)
         if question.role == "tool":  # perhaps sent again, since the run failed
             told = [_results(row) for row in takewhile(lambda row: row.role == "tool", newest)]
             return TakenInput(new={key: message for key, message in new.items() if _results(message) not in told})
@@ -225,6 +225,14 @@ class Branches:
         if repeated[-1].id not in there:
             raise _forgotten(question.id, thread_id)
         return TakenInput(new={}, repeated=[message for message in repeated if message.id in there])
+
+    async def _last_turn(self, thread_id: str) -> list[Message]:
+        """Return the newest rows, the newest first: at least those from the last question on."""
+        page = rows = await self._storage.list_messages(thread_id, limit=_PAGE, newest_first=True)
+        while len(page) == _PAGE and all(row.role != "user" for row in page):
+            page = await self._storage.list_messages(thread_id, before=page[-1].seq, limit=_PAGE, newest_first=True)
+            rows = [*rows, *page]
+        return rows
 
     async def _read(
         self, thread_id: str, given: Sequence[Message], by_id: Collection[str], forgotten: Sequence[Forgotten]

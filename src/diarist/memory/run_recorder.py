@@ -66,7 +66,7 @@ class RunRecorder:
     def __init__(self, access: Access, *, read_only: bool = False) -> None:
         self._storage, self._counter, self._thread_wait = access.storage, access.counter, access.thread_wait
         self._read_only = read_only
-        self._branches = Branches(access)
+        self._branches, self._embedding = Branches(access), access.embedding
         self.hidden_after: int | None = None
         self.pinned: set[str] = set()
         self.kept: set[str] = set()
@@ -144,6 +144,8 @@ class RunRecorder:
             data: dict[str, Json] = {"threadId": thread_id, **taken.event}
             context.writer.custom(DataChunk(DIVERGED, data, transient=True))
             self.events.append(NewEvent(f"thread:{thread_id}", DIVERGED, data))
+            if not self._read_only:
+                context.on_end(self._embed)
 
     def ask_again(self, messages: MessageList, window: Sequence[Message]) -> None:
         """If the input had no new message, use its last user messages as the question.
@@ -304,6 +306,11 @@ class RunRecorder:
                 # A database that did not answer may not answer the next statements either.
                 await shield_until_done(partial(self._interrupt, answer), hurried=True, repeat=True)
             raise
+
+    async def _embed(self, outcome: Outcome) -> None:
+        """Embed the messages again that were superseded, and have come back since the run was discarded."""
+        if outcome != "committed":
+            self._embedding.start(Thread(id=self._run.thread_id, resource_id=self._run.resource_id))
 
     async def _interrupt(self, answer: Sequence[Message]) -> None:
         """End the run after a failure, with its last messages if they can be stored."""

@@ -378,18 +378,25 @@ async def test_a_failing_vector_store_does_not_fail_a_turn_that_goes_to_another_
         await memory.threads.switch_branch("one", other.id)
 
 
-async def test_messages_that_come_back_since_an_edit_was_blocked_are_found_again() -> None:
-    class Blocks(Processor[Any]):
-        def process_output_result(self, args: Any) -> None:
-            args.abort("no")
+class BlocksInput(Processor[Any]):
+    def process_input(self, args: Any) -> None:
+        args.abort("no")
 
+
+class BlocksOutput(Processor[Any]):
+    def process_output_result(self, args: Any) -> None:
+        args.abort("no")
+
+
+@pytest.mark.parametrize("blocks", [BlocksInput, BlocksOutput])
+async def test_messages_that_come_back_since_an_edit_was_blocked_are_found_again(blocks: type[Processor[Any]]) -> None:
     store = InMemoryVectorStore()
     memory = memory_with(TopicEmbedder(), vector=store)
     for text in ("Rome?", "Pizza?"):
         await say(memory, text, thread="one")
     await memory.settled()
     rows, before = await memory.messages.list(thread="one"), await count(store)
-    agent = Agent(name="a", model=ScriptedModel("Rome again"), memory=memory, processors=[Blocks()])
+    agent = Agent(name="a", model=ScriptedModel("Rome again"), memory=memory, processors=[blocks()])
     result = await agent.generate([*rows[:2], Message.user("Garden?")], thread="one", resource="ada")
     await memory.settled()
     assert (result.stopped_by, await memory.messages.list(thread="one")) == ("tripwire", rows)

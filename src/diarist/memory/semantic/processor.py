@@ -143,8 +143,8 @@ class SemanticRecallProcessor(Processor[Any]):
         return recalled
 
     async def _after_end(self, embedding: EmbeddingJobs, context: RunContext[Any], outcome: Outcome) -> None:
-        """Embed the run's messages, stored by now, or those that come back since the run was discarded."""
-        if context.thread_id is None or context.resource_id is None:
+        """Embed the run's messages, stored by now."""
+        if outcome == "discarded" or context.thread_id is None or context.resource_id is None:
             return
         thread = Thread(id=context.thread_id, resource_id=context.resource_id)
         embedding.start(thread)

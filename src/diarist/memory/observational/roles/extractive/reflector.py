@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -125,8 +126,11 @@ class ExtractiveReflector:
 
     def _drop(self, kept: dict[int, Line], places: Sequence[int], target_tokens: int) -> None:
         """Drop lines from ``kept`` in this order until the rest is below the target, or only one line is left."""
+        left = Counter(line.date for line in kept.values())
         excess = self._counter.count(write_lines(kept.values())) - target_tokens
         for place in places:
             if excess < 0 or len(kept) == 1:
                 return
-            excess -= self._counter.count(f"{kept.pop(place)}\n")
+            line = kept.pop(place)
+            left[line.date] -= 1
+            excess -= self._counter.count(f"{line}\n" if left[line.date] else f"{line.date}\n{line}\n")
