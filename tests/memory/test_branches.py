@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -309,7 +310,8 @@ async def test_a_question_before_a_long_turn_is_answered_again(storage: Storage,
     assert texts == (["Where to?", "To Oslo."] if text == "Where to?" else ["Where to?", "To Rome.", text, "To Oslo."])
 
 
-async def test_a_question_whose_answer_failed_keeps_the_finished_steps(storage: Storage) -> None:
+@pytest.mark.parametrize("first", [RuntimeError("away"), "First."])
+async def test_a_question_sent_again_calls_no_tool_again(storage: Storage, first: Any) -> None:
     @tool
     def pay() -> str:
         """Pay."""
@@ -318,14 +320,15 @@ async def test_a_question_whose_answer_failed_keeps_the_finished_steps(storage: 
 
     paid: list[str] = []
     memory = Memory(storage=storage)
-    model = ScriptedModel(ToolCall("pay"), RuntimeError("away"), "Done.")
+    model = ScriptedModel(ToolCall("pay"), first, "Done.")
     agent = Agent(model=model, memory=memory, tools=[pay])
     question = Message.user("Pay.", id="q1")
-    with pytest.raises(RuntimeError, match="away"):
+    with nullcontext() if isinstance(first, str) else pytest.raises(RuntimeError, match="away"):
         await agent.generate([question], thread="t")
     assert (await agent.generate([question], thread="t")).text == "Done."
     assert paid == ["once"]
     assert "paid" in model.requests[-1].text
+    assert [row.text for row in await memory.messages.list(thread="t")] == ["Pay.", "", "Done."]
 
 
 async def test_an_edited_question_without_the_middle_is_answered_again(storage: Storage) -> None:

@@ -170,16 +170,23 @@ class Branches:
     async def _before_its_answer(
         self, run: Run | None, thread_id: str, taken: TakenInput, on_divergence: OnDivergence
     ) -> TakenInput:
-        """If the input is the thread's last question, which has an answer, go back to the question."""
+        """If the input is the thread's last question, which has an answer, go back from the answer.
+
+        Tool calls stay, so that nothing is paid twice if a client repeats a request whose reply was lost.
+        """
         asked = taken.repeated[-1] if taken.repeated and not taken.new else None
         if asked is None or asked.seq is None:
             return taken
         behind = await self._storage.list_messages(thread_id, after=asked.seq)
         deleted = await self._storage.list_forgotten(thread_id)
         others = [row for row in (*behind, *deleted) if (row.seq or 0) >= asked.seq and row.id != asked.id]
-        if all(map(may_lack, behind)) or any(row.role == "user" for row in others):
+        if any(row.role == "user" for row in others):
             return taken
-        return await self._leave(run, thread_id, taken, asked, on_divergence)
+        steps = [place for place, row in enumerate(behind, 1) if row.tool_parts]
+        answered = steps[-1] if steps else 0
+        if all(map(may_lack, behind[answered:])):
+            return taken
+        return await self._leave(run, thread_id, taken, [asked, *behind][answered], on_divergence)
 
     async def _leave(
         self,
