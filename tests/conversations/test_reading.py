@@ -161,6 +161,13 @@ def test_calls_of_other_versions_of_the_ai_sdk_are_read(read: Any):
     assert answer.text == "A cat."
     (_, answer) = read([user("?"), assistant("A cat.", toolInvocations=[invocation])]).messages  # before version 4.2
     assert ([part.result for part in answer.tool_parts], answer.text) == (["a cat"], "A cat.")
+    files = [
+        {"name": "cat.png", "contentType": "image/png", "url": url} for url in ("https://x/c", "data:;base64,aGk=")
+    ]
+    (question,) = read([user("?", parts=[{"type": "text", "text": "?"}], experimental_attachments=files)]).messages
+    (linked, inline) = [part for part in question.parts if isinstance(part, FilePart)]
+    assert (linked.url, linked.media_type, linked.name) == ("https://x/c", "image/png", "cat.png")
+    assert inline.data == b"hi"
 
 
 def test_anthropic_blocks_are_joined_too(read: Any):

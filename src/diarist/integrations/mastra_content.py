@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from diarist.integrations.conversations.loading import fields_of, parse
-from diarist.integrations.conversations.ui_parts import Note, objects_of, read_call, read_parts, text_parts
-from diarist.messages import FilePart, Json, Part, ReasoningPart, ToolPart
+from diarist.integrations.conversations.ui_parts import (
+    Note,
+    objects_of,
+    read_attachments,
+    read_call,
+    read_parts,
+    text_parts,
+)
+from diarist.messages import Json, Part, ReasoningPart, ToolPart
 
 
 def read_json(cell: object) -> Json:
@@ -124,11 +131,7 @@ def read_content(cell: object, note: Note, *, is_json: bool = False) -> MastraCo
         parts += [read_call(call) for call in objects_of(content.get("toolInvocations"))]
     if not any(isinstance(part, ReasoningPart) for part in parts) and isinstance(content.get("reasoning"), str):
         parts[:0] = [ReasoningPart(text=content["reasoning"])] if content["reasoning"] else []
-    parts += [
-        FilePart(media_type=str(file.get("contentType") or "application/octet-stream"), url=str(file["url"]))
-        for file in objects_of(content.get("experimental_attachments"))
-        if file.get("url")
-    ]
+    parts += read_attachments(content, note)
     if not parts:  # early versions stored the content of a signal in the metadata
         contents = fields_of(metadata.get("signal")).get("contents")
         if isinstance(contents, dict) and "content" in contents:

@@ -10,7 +10,7 @@ from diarist.exceptions import InputError
 from diarist.integrations.conversations.building import Builder, content_key, read_role
 from diarist.integrations.conversations.content import ContentReader, has_results
 from diarist.integrations.conversations.loading import JsonFile, JsonItem, as_list, as_object, fields_of, numbered
-from diarist.integrations.conversations.ui_parts import objects_of, read_call, read_parts
+from diarist.integrations.conversations.ui_parts import objects_of, read_attachments, read_call, read_parts
 from diarist.messages import Json, Part, ReasoningPart
 
 _PLAIN = {"role", "content", "created_at", "createdAt", "timestamp", "name"}
@@ -101,6 +101,7 @@ def add_message(
         parts += [ReasoningPart(text=thought)] if isinstance(thought, str) and thought.strip() else []
         parts += map(read_call, objects_of(value.get("toolInvocations")))  # the AI SDK's, before version 4.2
         parts += [*reader.parts(content), *_calls(value, builder)]
+    parts += read_attachments(value, builder.note)
     if parts or not has_results(content):
         metadata: dict[str, Json] | None = {"name": name} if isinstance(name, str) and name else None
         builder.add(role, parts, key=key, created_at=created_at, metadata=metadata)

@@ -79,6 +79,11 @@ def _part(value: dict[str, Any], note: Note) -> Iterator[Part]:
         note(f"parts of the unknown type {kind!r}, left out")
 
 
+def read_attachments(message: dict[str, Any], note: Note) -> list[Part]:
+    """Return the files that version 4 keeps beside the parts. ``note``: called for each that cannot be read."""
+    return [part for file in objects_of(message.get("experimental_attachments")) for part in _file(file, note)]
+
+
 def read_call(value: dict[str, Any]) -> ToolPart:
     """Return a call, with its result if there is one."""
     state = _STATES.get(str(value.get("state")), "call")
@@ -94,15 +99,17 @@ def read_call(value: dict[str, Any]) -> ToolPart:
 
 
 def _file(value: dict[str, Any], note: Note) -> Iterator[Part]:
-    media_type = str(value.get("mimeType") or value.get("mediaType") or "application/octet-stream")
+    media_type = (
+        value.get("mimeType") or value.get("mediaType") or value.get("contentType") or "application/octet-stream"
+    )
     data = value.get("data") or value.get("url") or value.get("image")
-    name = str(value["filename"]) if value.get("filename") else None
+    name = str(value.get("filename") or value.get("name") or "") or None
     if isinstance(data, str) and data.startswith(("http://", "https://")):
-        yield FilePart(media_type=media_type, url=data, name=name)
+        yield FilePart(media_type=str(media_type), url=data, name=name)
         return
     text = data if isinstance(data, str) else ""
     decoded = decode_base64(text.partition(",")[2] if text.startswith("data:") else text)
     if decoded:
-        yield FilePart(media_type=media_type, data=decoded, name=name)
+        yield FilePart(media_type=str(media_type), data=decoded, name=name)
     else:
         note("unreadable files, left out")
