@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from diarist.concurrency import inner_cancel_as_error, retry_on_conflict
-from diarist.exceptions import InputError, NotFoundError, ThreadBusyError
+from diarist.exceptions import InputError, NotFoundError
 from diarist.memory.access import Access
 from diarist.memory.divergence import (
     EDITED_KEY,
@@ -322,8 +321,7 @@ class Branches:
                 await inner_cancel_as_error(self._embedding.go_back(thread, fork))
                 self._embedding.start(thread)
             else:  # if the run is discarded, those that are superseded now come back, and are embedded again
-                with suppress(ThreadBusyError):
-                    await inner_cancel_as_error(self._embedding.go_back(thread, fork, wait=False))
+                await inner_cancel_as_error(self._embedding.go_back(thread, fork, wait=False))
             there = await self._storage.existing_ids(thread.id, gone)
             left = [message_id for message_id in gone if message_id not in there]
             await inner_cancel_as_error(
