@@ -29,8 +29,8 @@ Outcome = Literal["committed", "discarded", "interrupted"]
 or a cancellation."""
 
 OnDivergence = Literal["branch", "append", "error"]
-"""What to do if the input of a call does not continue the active branch of its thread: go back to where they part, add
-what is new at the end, or raise InputError."""
+"""Chooses, for input that leaves the active branch of its thread: go back to the last common message, add new messages
+at the end, or raise InputError."""
 
 EndCallback = Callable[[Outcome], Awaitable[None]]
 

@@ -171,7 +171,7 @@ class Branches:
     ) -> TakenInput:
         """If the input is the thread's last question, which has an answer, go back from the answer.
 
-        Tool calls stay, so that nothing is paid twice if a client repeats a request whose reply was lost.
+        Tool calls stay, so that nothing is paid twice if a client repeats a request after a lost reply.
         """
         asked = taken.repeated[-1] if taken.repeated and not taken.new else None
         if asked is None or asked.seq is None:

@@ -267,9 +267,8 @@ def _choose(notes: Sequence[_Note], known: set[str]) -> list[_Note]:
 
 def _write(notes: Sequence[_Note], zone: tzinfo, thread: str | None) -> Line:
     said = local_time(notes[0].message, zone)
-    texts = [
-        annotate_dates(shorten_at_space(note.text, _LONGEST_NOTE), said.date() if said else None) for note in notes
-    ]
+    day = said.date() if said else None
+    texts = [annotate_dates(shorten_at_space(note.text, _LONGEST_NOTE), day) for note in notes]
     texts = [f"{text};" if text[-1].isalnum() else text for text in texts[:-1]] + texts[-1:]
     return Line(
         date=date_heading(said, thread),

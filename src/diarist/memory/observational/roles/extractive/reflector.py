@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,9 +16,6 @@ from diarist.tokens import TokenCounter, default_counter
 
 RANKS = {"🔴": 3, "✅": 2, "🟡": 1, "🟢": 0}
 """Importance of the marks: lines of rank 0 are dropped first."""
-
-_SHORT = 160
-"""Characters to which all lines are cut before important ones are dropped."""
 
 _LINE = re.compile(r"(?P<indent>\s*)(?:[-*•]\s+)?(?:(?P<mark>[🔴✅🟡🟢])\s*)?(?:(?P<time>\d\d?:\d\d)\s+)?(?P<text>.*)")
 _MEANING = re.compile(r"\s?\(meaning[^()]*\)")
@@ -114,23 +111,23 @@ class ExtractiveReflector:
         places = sorted(newest.values(), key=lambda place: (days[noted[place].date], place))
         kept = {place: noted[place] for place in places}
         order = sorted(kept, key=lambda place: (ranks[place], parents[place], -place))
-        self._drop(kept, [place for place in order if ranks[place] < 2], target_tokens)
+        kept = self._without(kept, [place for place in order if ranks[place] < 2], target_tokens)
         if self._counter.count(write_lines(kept.values())) >= target_tokens:
-            kept = {place: replace(line, text=shorten_at_space(line.text, _SHORT)) for place, line in kept.items()}
-            self._drop(kept, [place for place in order if ranks[place] >= 2], target_tokens)
-        text = write_lines(
-            replace(line, detail=parents[place] != place and parents[place] in kept) for place, line in kept.items()
-        )
+            kept = {place: replace(line, text=shorten_at_space(line.text, 160)) for place, line in kept.items()}
+            kept = self._without(kept, [place for place in order if ranks[place] >= 2], target_tokens)
+        details = {place for place in kept if parents[place] != place and parents[place] in kept}
+        text = write_lines(replace(line, detail=place in details) for place, line in kept.items())
         warnings = ["the extractive Reflector does not follow guidance"] if guidance else []
         return Reflected(text=text, usage=Usage(), model=EXTRACTIVE, calls=0, warnings=tuple(warnings))
 
-    def _drop(self, kept: dict[int, Line], places: Sequence[int], target_tokens: int) -> None:
-        """Drop lines from ``kept`` in this order until the rest is below the target, or only one line is left."""
-        left = Counter(line.date for line in kept.values())
-        excess = self._counter.count(write_lines(kept.values())) - target_tokens
-        for place in places:
-            if excess < 0 or len(kept) == 1:
-                return
-            line = kept.pop(place)
-            left[line.date] -= 1
-            excess -= self._counter.count(f"{line}\n" if left[line.date] else f"{line.date}\n{line}\n")
+    def _without(self, lines: dict[int, Line], places: Sequence[int], target_tokens: int) -> dict[int, Line]:
+        """Leave out lines in this order until the rest is below the target, or only one line is left."""
+
+        def rest(dropped: int) -> dict[int, Line]:
+            gone = set(places[:dropped])
+            return {place: line for place, line in lines.items() if place not in gone}
+
+        def fits(dropped: int) -> bool:
+            return self._counter.count(write_lines(rest(dropped).values())) < target_tokens
+
+        return rest(bisect_left(range(min(len(places), len(lines) - 1)), True, key=fits))
