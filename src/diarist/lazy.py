@@ -1,4 +1,4 @@
-"""Packages that load a name at its first use, so that importing them is quick."""
+"""Lets a package load its names at their first use, so that importing it is quick."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ async def read_response(call: OnRequest, original: list[Chunk]) -> AsyncGenerato
     """Yield the response to a request that all ``process_llm_request`` hooks have seen. Raises CallFailed.
 
     The end of a block is yielded only when the next chunk arrives: if the call fails before, the block may be cut.
-    Blocks that the model does not begin or end are begun and ended: stream hooks release at the end what they hold.
+    If the model leaves out the beginning or the end of a block, it is added, since stream hooks release held text at
+    the end.
 
     Args:
         original: Collects the model's own chunks, for ``process_llm_response``.

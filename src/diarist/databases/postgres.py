@@ -320,7 +320,7 @@ class _Try:
 _NOT_SENT = "cannot switch to state"
 """Begins the driver's error if the server has ended the connection before a statement was sent."""
 _READ_ONLY = "25006"
-"""A write on a read-only server: after a failover, the URL may lead to another server, but these connections do not."""
+"""A write on a read-only server. After a failover, new connections may reach the new primary; open ones do not."""
 _COLLISIONS = {
     "23503",  # foreign key: the referenced row was just deleted
     "23505",  # unique: the row was just inserted
@@ -512,7 +512,7 @@ _REMEDIES = {
     "3F000": "; grant the user the rights USAGE and CREATE on the schema, or name another one (schema=)",
     "42P01": "; the tables were removed: start the program again (or close the storage), and they are created again",
     "42501": "; grant the user the missing privilege, or connect as another user",
-    "25006": "; connect to the primary server, which accepts writes",
+    _READ_ONLY: "; connect to the primary server, which accepts writes",
     "53100": "; free some space on the server's disk",
     "53300": ", for {seconds:g} seconds (busy_timeout); raise max_connections of the server, or lower pool_size here or"
     " elsewhere",

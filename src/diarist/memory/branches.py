@@ -169,7 +169,7 @@ class Branches:
     async def _before_its_answer(
         self, run: Run | None, thread_id: str, taken: TakenInput, on_divergence: OnDivergence
     ) -> TakenInput:
-        """If the input is the thread's last question, which has an answer, go back from the answer.
+        """If the input repeats the thread's last question, and that has an answer, go back to before the answer.
 
         Tool calls stay, so that nothing is paid twice if a client repeats a request after a lost reply.
         """
@@ -178,8 +178,8 @@ class Branches:
             return taken
         behind = await self._storage.list_messages(thread_id, after=asked.seq)
         deleted = await self._storage.list_forgotten(thread_id)
-        others = [row for row in (*behind, *deleted) if (row.seq or 0) >= asked.seq and row.id != asked.id]
-        if any(row.role == "user" for row in others):
+        deleted = [gone for gone in deleted if gone.seq >= asked.seq and gone.id != asked.id]
+        if any(row.role == "user" for row in (*behind, *deleted)):
             return taken
         steps = [place for place, row in enumerate(behind, 1) if row.tool_parts]
         answered = steps[-1] if steps else 0
@@ -217,7 +217,7 @@ class Branches:
         if question.role == "assistant" or (question.role == "user" and question.id in new):
             return TakenInput(new=new)
         newest = await self._last_turn(thread_id)
-        if question.role == "tool":  # perhaps sent again, since the run failed
+        if question.role == "tool":  # a client may send results again after a failed run
             told = [_results(row) for row in takewhile(lambda row: row.role == "tool", newest)]
             return TakenInput(new={key: message for key, message in new.items() if _results(message) not in told})
         changed = {message.id for message in await self._storage.list_forgotten(thread_id)}
@@ -320,7 +320,7 @@ class Branches:
             if path:
                 await inner_cancel_as_error(self._embedding.go_back(thread, fork))
                 self._embedding.start(thread)
-            else:  # if the run is discarded, those that are superseded now come back, and are embedded again
+            else:  # if the run is discarded, the messages superseded here come back, and are embedded again
                 await inner_cancel_as_error(self._embedding.go_back(thread, fork, wait=False))
             there = await self._storage.existing_ids(thread.id, gone)
             left = [message_id for message_id in gone if message_id not in there]

@@ -8,7 +8,6 @@ of its own, or all in one.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
@@ -352,11 +351,7 @@ def key_of(message: Message) -> Hashable:
 
 
 def _content_of(message: Message) -> Hashable:
-    files = tuple(
-        (part.media_type, part.url, None if part.data is None else hashlib.sha256(part.data).hexdigest())
-        for part in message.parts
-        if isinstance(part, FilePart)
-    )
+    files = tuple([(part.media_type, part.url, part.data) for part in message.parts if isinstance(part, FilePart)])
     return message.role, message.text.strip().replace("\r\n", "\n"), files
 
 

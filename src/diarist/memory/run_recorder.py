@@ -308,7 +308,7 @@ class RunRecorder:
             raise
 
     async def _embed(self, outcome: Outcome) -> None:
-        """Embed the messages again that were superseded, and have come back since the run was discarded."""
+        """Embed again the messages that the run superseded, if they have come back since it did not commit."""
         if outcome != "committed":
             self._embedding.start(Thread(id=self._run.thread_id, resource_id=self._run.resource_id))
 

@@ -195,8 +195,8 @@ class PipelineState:
     Attributes:
         retry_count: Attempts of the current step that were rejected.
         step_number: The current step; None outside the steps.
-        ids: The ids of the processors that a run must have when it is resumed, in order: all but memory's, so that
-            memory may be configured otherwise by then.
+        ids: The ids of the processors that a run must have when it is resumed, in order: without memory's, so
+            that its configuration may change in between.
         chunks: Number of chunks that were streamed in this run, without data chunks.
         dropped: By processor key, the number of these chunks for which the stream hook returned None.
     """

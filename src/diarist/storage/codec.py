@@ -139,7 +139,7 @@ def decode_message(row: MessageRow, *, thread_id: str, resource_id: str) -> Mess
 
 
 def taken_ids(thread_id: str, rows: Sequence[MessageRow]) -> ConflictError:
-    """Return the error for messages of which one has an id that the thread, or another of them, has already."""
+    """Return the error for messages with an id that is not new to the thread, or that occurs twice."""
     ids = [row.id for row in rows]
     return ConflictError(f"thread {thread_id!r} already has a message with the same id, or an id occurs twice: {ids}")
 

@@ -99,17 +99,16 @@ def read_call(value: dict[str, Any]) -> ToolPart:
 
 
 def _file(value: dict[str, Any], note: Note) -> Iterator[Part]:
-    media_type = (
-        value.get("mimeType") or value.get("mediaType") or value.get("contentType") or "application/octet-stream"
-    )
+    named = value.get("mimeType") or value.get("mediaType") or value.get("contentType")
+    media_type = str(named or "application/octet-stream")
     data = value.get("data") or value.get("url") or value.get("image")
     name = str(value.get("filename") or value.get("name") or "") or None
     if isinstance(data, str) and data.startswith(("http://", "https://")):
-        yield FilePart(media_type=str(media_type), url=data, name=name)
+        yield FilePart(media_type=media_type, url=data, name=name)
         return
     text = data if isinstance(data, str) else ""
     decoded = decode_base64(text.partition(",")[2] if text.startswith("data:") else text)
     if decoded:
-        yield FilePart(media_type=str(media_type), data=decoded, name=name)
+        yield FilePart(media_type=media_type, data=decoded, name=name)
     else:
         note("unreadable files, left out")

@@ -81,7 +81,10 @@ class EmbeddingJobs:
         return self._index
 
     async def go_back(self, thread: Thread, seq: int, *, wait: bool = True) -> None:
-        """Let the rows of a thread behind ``seq`` be embedded again by the next job. ``wait``: for a job that runs."""
+        """Let the next job embed the rows of a thread behind ``seq`` again.
+
+        ``wait``: first wait for a running job.
+        """
         if self._index is not None:
             if wait:
                 await self.settled(thread)
